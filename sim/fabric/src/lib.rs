@@ -1,1 +1,18 @@
-//! Placeholder.
+//! Preloaded library that lets only cabled ports of a make-believe fabric talk.
+//!
+//! All nodes of a make-believe fabric live on one machine, where every loopback address reaches every other. Loaded with
+//! `LD_PRELOAD` into a node's process, this library stands between the process and the C library's `connect`, `bind` and
+//! `send…`, and gives the node the view of a host on real cables: its own ports, and through each port only what that port is
+//! cabled to. Addresses that are no port of the fabric are left alone.
+//!
+//! Two environment variables say what is cabled: `MESH_FABRIC` names the fabric file ([`rules::Fabric::parse`] has its
+//! format), `MESH_FABRIC_NODE` lists the addresses of this node's own ports, separated by commas. If either is missing or
+//! malformed the process ends with status 125 before its `main`: a fabric is never silently open.
+//!
+//! It must not know what the processes talk about, nor any name of the plugin: it sees sockets only.
+
+pub mod rules;
+
+// Not in this crate's own unit tests: there the symbols would replace the C library's in the test program itself.
+#[cfg(not(test))]
+mod interpose;
