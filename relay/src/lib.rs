@@ -1,1 +1,17 @@
-//! Placeholder.
+//! Relay engine, connection flows, path set-up and the agent of nccl-mesh.
+//!
+//! From the bottom up:
+//!
+//! - [`wire`]: chunk headers and control messages, as bytes;
+//! - [`send`], [`recv`]: the two ends of a connection, as state machines;
+//! - [`engine`]: the node's agent as one state machine: path set-up, relaying, teardown;
+//! - [`stats`], [`code`]: what is counted, and the numbers of faults.
+//!
+//! Protocol logic is sans-I/O: events in, actions out, time passed in. It knows no memory, socket, thread or clock.
+
+pub mod code;
+pub mod engine;
+pub mod recv;
+pub mod send;
+pub mod stats;
+pub mod wire;

@@ -1,0 +1,661 @@
+//! The node's agent as one state machine: sets up paths, forwards chunks, returns credits, tears down.
+//!
+//! Inputs are method calls with the time passed in; outputs are [`Action`]s taken with [`Engine::poll`]. **One input, then drain the
+//! outputs until none is left, then the next input.** The engine sees legs, slots and addresses, never memory, sockets or clocks; the
+//! agent's thread ([`crate::agent`]) and the simulator run this very code, and neither contains a decision.
+//!
+//! A *leg* is one end of a queue pair (TCP: a socket). A relay has, per connection, a leg or trunk it comes in by and one it leaves by:
+//!
+//! ```text
+//!   sender ──leg──▶ relay ──trunk──▶ relay ──leg──▶ receiver        chunks
+//!          ◀─────────────────────────────────────────              clear-to-send, credit, acknowledgement
+//! ```
+//!
+//! Files: [`transit`] sets up streams through this node, [`connect`] and [`accept`] the two ends, [`trunk`] shares a trunk, [`forward`]
+//! moves chunks, [`slots`] owns the pool's bookkeeping, [`teardown`] ends things.
+//!
+//! **No deadlock.** A chunk enters the fabric only after its clear-to-send has passed every relay, so the last hop always drains. A
+//! chunk in an entry slot (one hop made) waits only for a trunk slot of class 0 (two hops made); one in class *k* only for class *k*+1.
+//! Waiting therefore never closes a circle, whatever the topology. Entry slots belong to one connection; trunk slots are shared, but a
+//! stream may hold only its share of a class, so one slow receiver cannot take them all.
+
+mod accept;
+mod connect;
+mod forward;
+mod slots;
+mod teardown;
+mod transit;
+mod trunk;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::Ipv4Addr;
+
+use crate::code;
+use crate::stats::RelayStats;
+use crate::wire::{ChunkHeader, Msg, Note, Refusal, Setup, WireError};
+
+pub use connect::ConnectRequest;
+pub use slots::PoolUse;
+
+/// Nanoseconds since some fixed moment of the driver's choosing.
+pub type Time = u64;
+/// One millisecond.
+pub const MS: Time = 1_000_000;
+
+/// One end of a queue pair, named by the driver; may be used again only after the engine has been told that the leg is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LegId(pub u32);
+
+/// One attempt to open a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DialId(pub u64);
+
+/// What the engine must know of its node; fixed for its life.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Key of the node (hash of its stable id).
+    pub node: u64,
+    /// Its name, for messages to people.
+    pub name: String,
+    /// Addresses of its ports.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Whether traffic of others may pass.
+    pub relay: bool,
+    /// Largest payload of a chunk, in bytes; a multiple of 128.
+    pub chunk: u32,
+    /// Slots of the pool, in all.
+    pub pool_slots: u32,
+    /// Slots for each connection that enters the fabric here, if the pool has them; at least one is kept.
+    pub entry_slots: u16,
+    /// Slots of each class of each trunk that ends here.
+    pub trunk_slots: u16,
+    /// Classes of a trunk: the longest route has `classes + 1` relays.
+    pub classes: u8,
+    /// How long a stranger may take to say what it wants, in nanoseconds.
+    pub hello: Time,
+    /// Pause between two attempts to open a leg, in nanoseconds.
+    pub retry: Time,
+    /// Legs that may wait for their first message at once; more are turned away.
+    pub strangers: usize,
+    /// Take trunk slots from any class. **Deadlocks**; exists so that the simulator can show that it notices.
+    pub ignore_classes: bool,
+}
+
+impl Config {
+    /// Bytes from one slot to the next: header and payload, rounded up to 4 KiB.
+    pub fn stride(&self) -> u32 {
+        (self.chunk + crate::wire::HEADER_BYTES as u32).next_multiple_of(4096)
+    }
+}
+
+/// What the driver must do. Actions are to be carried out in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Open a leg between two ports and report with [`Engine::on_dialed`].
+    Dial {
+        /// To be handed back.
+        dial: DialId,
+        /// Our port.
+        from: Ipv4Addr,
+        /// The other port.
+        to: Ipv4Addr,
+    },
+    /// Let the leg's peer write into `count` slots of the pool from `first` on; slot `n` of the leg is slot `first + n` of the pool.
+    Expose {
+        /// Leg.
+        leg: LegId,
+        /// First slot of the pool.
+        first: u32,
+        /// Slots.
+        count: u16,
+    },
+    /// Send a message. In [`Msg::Ready`] and [`Msg::TrunkReady`] the driver fills in the key of what it exposed on the leg, if anything.
+    Send {
+        /// Leg.
+        leg: LegId,
+        /// Message.
+        msg: Msg,
+    },
+    /// Write a slot's payload, behind a new header, into a slot of the next relay; the slot number there is the notification.
+    Forward {
+        /// Slot of our pool; also the id to report with [`Engine::on_written`].
+        slot: u32,
+        /// Leg to write on.
+        leg: LegId,
+        /// New header.
+        header: ChunkHeader,
+        /// Key of the next relay's slots.
+        key: u32,
+        /// Byte offset there.
+        offset: u64,
+        /// Slot number there.
+        remote: u16,
+    },
+    /// Write a slot's payload into the receive buffer.
+    Deliver {
+        /// Slot of our pool; also the id to report with [`Engine::on_written`].
+        slot: u32,
+        /// Leg to write on.
+        leg: LegId,
+        /// Payload bytes.
+        len: u32,
+        /// Key of the receive buffer.
+        key: u32,
+        /// Byte offset in the receive buffer.
+        offset: u64,
+        /// Notification.
+        note: Note,
+    },
+    /// Close the leg. Graceful: what was given to it before is still sent. Otherwise at once: when this action has been carried out, the
+    /// leg reads no slot any more. The engine has forgotten the leg already.
+    Drop {
+        /// Leg.
+        leg: LegId,
+        /// Send what is queued first.
+        graceful: bool,
+    },
+    /// A connection asked for with [`Engine::connect`] stands; its legs now belong to the connection.
+    Connected {
+        /// The request.
+        request: u64,
+        /// Its legs, one a lane.
+        legs: Vec<LegId>,
+        /// How the payload travels.
+        path: SendPath,
+        /// Messages that came before the hand-over, with their lanes.
+        early: Vec<(u8, Msg)>,
+    },
+    /// A connection asked for cannot be had.
+    ConnectFailed {
+        /// The request.
+        request: u64,
+        /// Why.
+        why: Refusal,
+    },
+    /// Somebody has connected to a listener; the legs now belong to the connection.
+    Accepted {
+        /// The listener.
+        listener: u64,
+        /// Its legs, one a lane.
+        legs: Vec<LegId>,
+        /// Relays in between.
+        relays: u8,
+        /// The sender's port of the first lane, or the last relay's.
+        peer: Ipv4Addr,
+        /// Messages that came before the hand-over, with their lanes.
+        early: Vec<(u8, Msg)>,
+    },
+    /// Something worth a line in the log.
+    Note(Event),
+}
+
+/// How a new connection's payload travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendPath {
+    /// Straight into the receive buffer.
+    Direct,
+    /// Through the slots of the first relay.
+    Relayed {
+        /// Relays in between.
+        relays: u8,
+        /// Key of the slots.
+        key: u32,
+        /// Slots.
+        slots: u16,
+        /// Bytes from one slot to the next.
+        stride: u32,
+        /// Largest payload of a chunk.
+        chunk: u32,
+    },
+}
+
+/// Things that happen to a node; logs, counters and traces are made of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A leg was turned away before it said anything sensible (`mesh[W42]`).
+    Stranger {
+        /// From where.
+        peer: Ipv4Addr,
+        /// Why.
+        why: String,
+    },
+    /// A path through this node stands.
+    PathOpen {
+        /// Hops made when a chunk lies here.
+        class: u8,
+        /// Port it comes in by.
+        from: Ipv4Addr,
+        /// Port it leaves to.
+        to: Ipv4Addr,
+    },
+    /// A path through this node ended other than by an orderly close.
+    PathBroken {
+        /// Code.
+        code: u16,
+        /// Why.
+        why: String,
+    },
+    /// A trunk from or to this node stands.
+    TrunkUp {
+        /// Our port.
+        local: Ipv4Addr,
+        /// The other.
+        remote: Ipv4Addr,
+        /// Whether chunks leave by it (else they come in).
+        out: bool,
+    },
+    /// A trunk is gone.
+    TrunkDown {
+        /// Our port.
+        local: Ipv4Addr,
+        /// The other.
+        remote: Ipv4Addr,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Where a stream meets a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Joint {
+    leg: LegId,
+    stream: u32,
+}
+
+#[derive(Debug)]
+struct Leg {
+    local: Ipv4Addr,
+    remote: Ipv4Addr,
+    role: Role,
+    /// Run of pool slots that the peer may fill.
+    run: Option<usize>,
+    /// Slots to give back with the next credit.
+    credits: Vec<u16>,
+}
+
+#[derive(Debug)]
+enum Role {
+    /// Has not said yet what it is.
+    Stranger { deadline: Time },
+    /// A connection's chunks come in by it.
+    Up { stream: usize },
+    /// A connection's chunks leave by it into the receive buffer.
+    Down { stream: usize },
+    /// Another relay's chunks come in.
+    TrunkIn { streams: HashMap<u32, usize> },
+    /// Chunks leave to another relay.
+    TrunkOut(Box<trunk::TrunkOut>),
+    /// A lane of a connection being set up from here.
+    Connecting { request: u64, lane: u8 },
+    /// A lane of a connection being set up to here.
+    Accepting { token: [u8; 16], conn: [u8; 16] },
+}
+
+#[derive(Debug)]
+struct Queued {
+    slot: u32,
+    seq: u32,
+    offset: u64,
+    len: u32,
+    last: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Clear {
+    seq: u32,
+    key: u32,
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Opening {
+    /// A dial or its next attempt is pending.
+    Dialing,
+    /// The trunk is being opened.
+    Trunk,
+    /// Sent on; waiting for the answer.
+    Asked,
+}
+
+/// A connection's path through this node.
+#[derive(Debug)]
+struct Stream {
+    serial: u64,
+    up: Joint,
+    down: Option<Joint>,
+    setup: Setup,
+    opening: Option<(Opening, Time)>,
+    last_error: String,
+    queue: VecDeque<Queued>,
+    clear: [Clear; crate::send::DEPTH],
+    cleared: u32,
+    acked: u32,
+    /// Slots held at the next relay.
+    flying: u16,
+    /// In its trunk's ready queue.
+    waiting: bool,
+    /// Counts in its trunk's `active`.
+    active: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Purpose {
+    Lane { request: u64, lane: u8 },
+    Stream { stream: usize, serial: u64 },
+    Trunk { from: Ipv4Addr, to: Ipv4Addr },
+}
+
+/// The machine. See the module.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    legs: HashMap<LegId, Leg>,
+    streams: Vec<Option<Stream>>,
+    serial: u64,
+    dials: HashMap<u64, Purpose>,
+    next_dial: u64,
+    retries: Vec<(Time, Purpose)>,
+    trunks: HashMap<(Ipv4Addr, Ipv4Addr), trunk::TrunkState>,
+    connects: HashMap<u64, connect::Connect>,
+    listeners: HashMap<[u8; 16], accept::Listener>,
+    pool: slots::Pool,
+    out: VecDeque<Action>,
+    /// Legs with credits to give back.
+    creditors: Vec<LegId>,
+    stats: RelayStats,
+    /// The time of the last input.
+    now: Time,
+}
+
+impl Engine {
+    /// A node without legs.
+    pub fn new(config: Config) -> Self {
+        let pool = slots::Pool::new(config.pool_slots);
+        Self {
+            config,
+            legs: HashMap::new(),
+            streams: Vec::new(),
+            serial: 0,
+            dials: HashMap::new(),
+            next_dial: 0,
+            retries: Vec::new(),
+            trunks: HashMap::new(),
+            connects: HashMap::new(),
+            listeners: HashMap::new(),
+            pool,
+            out: VecDeque::with_capacity(256),
+            creditors: Vec::with_capacity(64),
+            stats: RelayStats::new(),
+            now: 0,
+        }
+    }
+
+    /// The node's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Counters and histograms.
+    pub fn stats(&self) -> &RelayStats {
+        &self.stats
+    }
+
+    /// Use of the pool now, for status and for invariant checks.
+    pub fn pool_use(&self) -> PoolUse {
+        self.pool.usage()
+    }
+
+    /// Paths that pass through this node, standing or being set up.
+    pub fn streams(&self) -> usize {
+        self.streams.iter().flatten().count()
+    }
+
+    /// The next thing to do. Credits are given back when nothing else is left, so that many go in one message.
+    pub fn poll(&mut self) -> Option<Action> {
+        if let Some(action) = self.out.pop_front() {
+            return Some(action);
+        }
+        while let Some(leg_id) = self.creditors.last().copied() {
+            let Some(leg) = self.legs.get_mut(&leg_id).filter(|leg| !leg.credits.is_empty()) else {
+                self.creditors.pop();
+                continue;
+            };
+            let n = leg.credits.len().min(crate::wire::MAX_CREDITS);
+            let mut slots = [0; crate::wire::MAX_CREDITS];
+            for (to, from) in slots.iter_mut().zip(leg.credits.drain(..n)) {
+                *to = from;
+            }
+            return Some(Action::Send { leg: leg_id, msg: Msg::Credit { n: n as u8, slots } });
+        }
+        None
+    }
+
+    /// When [`Engine::on_time`] must be called at the latest.
+    pub fn deadline(&self) -> Option<Time> {
+        let strangers = self.legs.values().filter_map(|leg| match leg.role {
+            Role::Stranger { deadline } => Some(deadline),
+            _ => None,
+        });
+        let streams = self.streams.iter().flatten().filter_map(|s| s.opening.map(|(_, t)| t));
+        let retries = self.retries.iter().map(|(t, _)| *t);
+        let connects = self.connects.values().map(|c| c.deadline);
+        let accepts = self.listeners.values().filter_map(accept::Listener::deadline);
+        strangers.chain(streams).chain(retries).chain(connects).chain(accepts).min()
+    }
+
+    /// Lets time pass: fires what is due.
+    pub fn on_time(&mut self, now: Time) {
+        self.now = now;
+        let due: Vec<Purpose> = self.retries.extract_if(.., |(t, _)| *t <= now).map(|(_, p)| p).collect();
+        for purpose in due {
+            self.dial(purpose);
+        }
+        self.expire_strangers(now);
+        self.expire_streams(now);
+        self.expire_connects(now);
+        self.expire_accepts(now);
+    }
+
+    /// A peer has opened a leg to our port `local` from its port `remote`.
+    pub fn on_accepted(&mut self, now: Time, leg: LegId, local: Ipv4Addr, remote: Ipv4Addr) {
+        self.now = now;
+        let waiting = self.legs.values().filter(|l| matches!(l.role, Role::Stranger { .. })).count();
+        if waiting >= self.config.strangers {
+            self.out.push_back(Action::Drop { leg, graceful: false });
+            let why = format!("{waiting} others have not said yet what they want");
+            self.note(Event::Stranger { peer: remote, why });
+            return;
+        }
+        let role = Role::Stranger { deadline: now + self.config.hello };
+        self.add_leg(leg, local, remote, role);
+    }
+
+    /// The outcome of an [`Action::Dial`]: the new leg, or what the operating system said.
+    pub fn on_dialed(&mut self, now: Time, dial: DialId, outcome: Result<LegId, String>) {
+        self.now = now;
+        let Some(purpose) = self.dials.remove(&dial.0) else {
+            if let Ok(leg) = outcome {
+                self.out.push_back(Action::Drop { leg, graceful: false });
+            }
+            return;
+        };
+        match (purpose, outcome) {
+            (Purpose::Lane { request, lane }, Ok(leg)) => self.lane_up(now, request, lane, leg),
+            (Purpose::Stream { stream, serial }, Ok(leg)) => self.stream_leg_up(now, stream, serial, leg),
+            (Purpose::Trunk { from, to }, Ok(leg)) => self.trunk_dialed(leg, from, to),
+            (purpose, Err(why)) => self.dial_failed(now, purpose, why),
+        }
+    }
+
+    /// A message has arrived on a leg.
+    pub fn on_message(&mut self, now: Time, leg: LegId, bytes: &[u8]) {
+        self.now = now;
+        match Msg::decode(bytes) {
+            Ok(msg) => self.dispatch(now, leg, msg),
+            Err(e) => self.bad_message(leg, e),
+        }
+    }
+
+    fn dispatch(&mut self, now: Time, id: LegId, msg: Msg) {
+        let Some(leg) = self.legs.get(&id) else { return };
+        match (&leg.role, msg) {
+            (Role::Stranger { .. }, Msg::Setup(setup)) => self.on_setup(now, id, setup),
+            (Role::Stranger { .. }, Msg::TrunkHello { .. }) => self.trunk_hello(id),
+            (Role::TrunkIn { .. }, Msg::Setup(setup)) => self.on_setup(now, id, setup),
+            (Role::TrunkIn { streams }, Msg::Close { stream, code }) => {
+                if let Some(&stream) = streams.get(&stream) {
+                    self.closed_from_above(stream, code);
+                }
+            }
+            (&Role::Up { stream }, Msg::Close { code, .. }) => self.closed_from_above(stream, code),
+            (&Role::Down { stream }, msg) => self.on_from_below(stream, msg),
+            (Role::TrunkOut(_), Msg::TrunkReady { key, slots, classes, stride, chunk }) => {
+                self.trunk_ready(now, id, trunk::Slots { key, slots, classes, stride, chunk });
+            }
+            (Role::TrunkOut(_), Msg::Refused { stream: 0, why }) => self.trunk_refused(id, &why),
+            (Role::TrunkOut(_), Msg::Credit { n, slots }) => self.trunk_credit(id, &slots[..usize::from(n)]),
+            (Role::TrunkOut(trunk), msg) => {
+                // A stream that ended meanwhile is no fault of the peer.
+                if let Some(stream) = stream_of(&msg).and_then(|s| trunk.streams.get(&s).copied()) {
+                    self.on_from_below(stream, msg);
+                }
+            }
+            (&Role::Connecting { request, lane }, msg) => self.connecting(request, lane, msg),
+            (&Role::Accepting { token, conn }, msg) => self.accepting(id, token, conn, msg),
+            (_, msg) => {
+                let why = format!("unexpected message {msg:?}");
+                self.fault(id, code::PROTOCOL_BROKEN, why);
+            }
+        }
+    }
+
+    fn bad_message(&mut self, leg: LegId, error: WireError) {
+        if let WireError::Protocol { theirs, ours } = error {
+            let text = format!(
+                "mesh[E43] node {} speaks mesh protocol {ours}, the peer {theirs}: install the same build of nccl-mesh on all nodes",
+                self.config.name
+            );
+            let why = Refusal { code: code::OTHER_VERSION, text };
+            self.out.push_back(Action::Send { leg, msg: Msg::Refused { stream: 0, why } });
+        }
+        self.fault(leg, code::PROTOCOL_BROKEN, error.to_string());
+    }
+
+    /// The peer broke the protocol (or is a stranger): the leg goes, with all that hangs on it.
+    fn fault(&mut self, id: LegId, code: u16, why: String) {
+        self.leg_gone(id, code, &why);
+        self.out.push_back(Action::Drop { leg: id, graceful: true });
+    }
+
+    /// A leg is gone: closed by its peer, or broken. The driver has dropped it.
+    pub fn on_leg_down(&mut self, now: Time, id: LegId, why: &str) {
+        self.now = now;
+        if let Some(Leg { role: Role::Connecting { request, lane }, .. }) = self.legs.get(&id) {
+            let (request, lane) = (*request, *lane);
+            self.legs.remove(&id);
+            self.dial_failed(now, Purpose::Lane { request, lane }, format!("the peer closed the leg: {why}"));
+            return;
+        }
+        self.leg_gone(id, code::RELAY_LEFT, why);
+    }
+
+    fn dial(&mut self, purpose: Purpose) {
+        let ends = match &purpose {
+            Purpose::Lane { request, lane } => self
+                .connects
+                .get(request)
+                .and_then(|c| c.lanes.get(usize::from(*lane)))
+                .and_then(|l| l.hops.first().copied())
+                .map(|h| (h.from, h.to)),
+            Purpose::Stream { stream, serial } => self
+                .streams
+                .get(*stream)
+                .and_then(Option::as_ref)
+                .filter(|s| s.serial == *serial)
+                .and_then(|s| s.setup.hops.get(usize::from(s.setup.at) + 1).copied())
+                .map(|h| (h.from, h.to)),
+            Purpose::Trunk { from, to } => self.trunks.contains_key(&(*from, *to)).then_some((*from, *to)),
+        };
+        // Whoever wanted the leg has given up meanwhile.
+        let Some((from, to)) = ends else { return };
+        let dial = self.next_dial;
+        self.next_dial += 1;
+        self.dials.insert(dial, purpose);
+        self.out.push_back(Action::Dial { dial: DialId(dial), from, to });
+    }
+
+    fn dial_failed(&mut self, now: Time, purpose: Purpose, why: String) {
+        match &purpose {
+            Purpose::Lane { request, lane } => {
+                let Some(connect) = self.connects.get_mut(request) else { return };
+                if let Some(lane) = connect.lanes.get_mut(usize::from(*lane)) {
+                    lane.lost(why);
+                }
+            }
+            Purpose::Stream { stream, serial } => {
+                let Some(s) = self.streams.get_mut(*stream).and_then(Option::as_mut).filter(|s| s.serial == *serial)
+                else {
+                    return;
+                };
+                s.last_error = why;
+            }
+            Purpose::Trunk { from, to } => {
+                if !self.trunk_still_wanted(*from, *to, &why) {
+                    return;
+                }
+            }
+        }
+        self.retries.push((now + self.config.retry, purpose));
+    }
+
+    fn expire_strangers(&mut self, now: Time) {
+        let late: Vec<(LegId, Ipv4Addr)> = self
+            .legs
+            .iter()
+            .filter(|(_, l)| matches!(l.role, Role::Stranger { deadline } if deadline <= now))
+            .map(|(id, l)| (*id, l.remote))
+            .collect();
+        for (leg, peer) in late {
+            self.legs.remove(&leg);
+            self.out.push_back(Action::Drop { leg, graceful: false });
+            let why = format!("said nothing for {} ms", self.config.hello / MS);
+            self.note(Event::Stranger { peer, why });
+        }
+    }
+
+    fn add_leg(&mut self, id: LegId, local: Ipv4Addr, remote: Ipv4Addr, role: Role) {
+        let leg = Leg { local, remote, role, run: None, credits: Vec::new() };
+        let old = self.legs.insert(id, leg);
+        debug_assert!(old.is_none(), "leg {id:?} named twice");
+    }
+
+    fn send(&mut self, leg: LegId, msg: Msg) {
+        self.out.push_back(Action::Send { leg, msg });
+    }
+
+    fn note(&mut self, event: Event) {
+        self.out.push_back(Action::Note(event));
+    }
+
+    fn stream(&mut self, index: usize) -> Option<&mut Stream> {
+        self.streams.get_mut(index).and_then(Option::as_mut)
+    }
+
+    fn refuse_text(&self, code: u16, what: &str) -> Refusal {
+        Refusal { code, text: format!("mesh[E{code:02}] node {}: {what}", self.config.name) }
+    }
+}
+
+fn stream_of(msg: &Msg) -> Option<u32> {
+    match msg {
+        Msg::Ready { stream, .. }
+        | Msg::Refused { stream, .. }
+        | Msg::Cts { stream, .. }
+        | Msg::Ack { stream, .. }
+        | Msg::Close { stream, .. } => Some(*stream),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+//! The receiving end of a connection: receives in posted order, each announced to the sender, filled by one-sided writes, acknowledged.
+//!
+//! A state machine without I/O, the counterpart of [`crate::send`]. The driver makes the buffer writable for the link, tells the flow,
+//! and sends the clear-to-send; notifications of writes come in through [`RecvFlow::on_note`]. Placement is by offset, so nothing is
+//! reordered or copied here. A receive is complete when every lane that carries a part has said *last*; completed receives are
+//! acknowledged with one running count, so a lost place cannot be skipped.
+//!
+//! Run by the thread that owns the connection (NCCL's progress thread). Chunk path: no lock, allocation, system call, log or clock.
+
+use crate::send::{DEPTH, FlowError};
+use crate::wire::Note;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    Posted,
+    Complete,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Receive {
+    state: State,
+    seq: u32,
+    capacity: u64,
+    got: u64,
+    lasts: u8,
+    parts: u8,
+}
+
+/// A receive that has just become complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its place, as [`RecvFlow::post`] gave it.
+    pub place: u32,
+    /// Bytes received.
+    pub len: u64,
+}
+
+/// The receiving end. See the module.
+#[derive(Debug)]
+pub struct RecvFlow {
+    receives: [Receive; DEPTH],
+    tail: u32,
+    /// Oldest receive that is not complete.
+    head: u32,
+    /// Count last acknowledged.
+    acked: u32,
+}
+
+impl Default for RecvFlow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RecvFlow {
+    /// A connection with nothing posted.
+    pub fn new() -> Self {
+        Self { receives: [Receive::default(); DEPTH], tail: 0, head: 0, acked: 0 }
+    }
+
+    /// Posts a receive of `capacity` bytes and answers its place and message number; `None` if [`DEPTH`] are open. The caller then
+    /// sends the clear-to-send of that number on every lane.
+    pub fn post(&mut self, capacity: u64) -> Option<(u32, u32)> {
+        let seq = self.tail;
+        let place = seq as usize % DEPTH;
+        // A place is also blocked while an older receive is open, as the sender holds at most DEPTH clear-to-sends.
+        if self.receives[place].state != State::Free || seq.wrapping_sub(self.acked) >= DEPTH as u32 {
+            return None;
+        }
+        self.receives[place] = Receive { state: State::Posted, seq, capacity, ..Receive::default() };
+        self.tail = seq.wrapping_add(1);
+        Some((place as u32, seq))
+    }
+
+    /// A write of `len` bytes has landed whole in the buffer of the receive that `note` names.
+    ///
+    /// # Errors
+    /// [`FlowError`] if no such receive is open, more than its capacity arrives, or the parts disagree.
+    pub fn on_note(&mut self, note: Note, len: u64) -> Result<Option<Arrived>, FlowError> {
+        let place = usize::from(note.seq) % DEPTH;
+        let receive = &mut self.receives[place];
+        if receive.state != State::Posted || receive.seq as u8 != note.seq {
+            return Err(FlowError::Protocol {
+                what: "write for a receive that is not open, number",
+                value: note.seq.into(),
+            });
+        }
+        if receive.parts != 0 && receive.parts != note.parts {
+            return Err(FlowError::Protocol { what: "parts of a message", value: note.parts.into() });
+        }
+        receive.parts = note.parts;
+        receive.got += len;
+        if receive.got > receive.capacity {
+            return Err(FlowError::TooLarge { seq: receive.seq, len: receive.got, capacity: receive.capacity });
+        }
+        receive.lasts += u8::from(note.last);
+        if receive.lasts < receive.parts {
+            return Ok(None);
+        }
+        receive.state = State::Complete;
+        let arrived = Arrived { place: place as u32, len: receive.got };
+        while self.head != self.tail
+            && self.receives[self.head as usize % DEPTH].seq == self.head
+            && self.receives[self.head as usize % DEPTH].state != State::Posted
+        {
+            self.head = self.head.wrapping_add(1);
+        }
+        Ok(Some(arrived))
+    }
+
+    /// The count to acknowledge, if it has grown since last asked.
+    pub fn poll_ack(&mut self) -> Option<u32> {
+        (self.acked != self.head).then(|| {
+            self.acked = self.head;
+            self.head
+        })
+    }
+
+    /// The receive at `place` is complete; frees the place and answers the bytes received. At most one `Some` a receive.
+    pub fn take(&mut self, place: u32) -> Option<u64> {
+        let receive = self.receives.get_mut(place as usize)?;
+        if receive.state != State::Complete {
+            return None;
+        }
+        receive.state = State::Free;
+        Some(receive.got)
+    }
+
+    /// Receives posted and not complete.
+    pub fn open(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Oldest receive that is not complete and the bytes it has, for the watchdog and for `status`.
+    pub fn waits_for(&self) -> Option<(u32, u64)> {
+        (self.head != self.tail).then(|| (self.head, self.receives[self.head as usize % DEPTH].got))
+    }
+}
+
+#[cfg(test)]
+#[path = "recv_tests.rs"]
+mod tests;

@@ -1,0 +1,136 @@
+use super::*;
+
+fn direct(lanes: u8, stripe: u64) -> SendFlow {
+    SendFlow::new(SendMode::Direct { lanes, stripe })
+}
+
+fn drain(flow: &mut SendFlow) -> Vec<SendWrite> {
+    std::iter::from_fn(|| flow.poll().expect("no fault")).collect()
+}
+
+#[test]
+fn nothing_is_written_before_its_receive_is_posted() {
+    let mut flow = direct(1, 0);
+    let place = flow.post(10).unwrap();
+    assert_eq!(flow.poll(), Ok(None));
+    assert_eq!(flow.waits_for(), SendWait::Receive { seq: 0 });
+    flow.on_cts(0, 0, 7, 10).unwrap();
+    let writes = drain(&mut flow);
+    assert_eq!(writes.len(), 1);
+    assert_eq!((writes[0].offset, writes[0].len), (0, 10));
+    // Neither the acknowledgement alone nor the local completion alone makes it done.
+    assert_eq!(flow.take(place), None);
+    flow.on_ack(1).unwrap();
+    assert_eq!(flow.take(place), None);
+    flow.on_written(writes[0].id);
+    assert_eq!(flow.take(place), Some(10));
+    assert_eq!(flow.take(place), None, "done once");
+}
+
+#[test]
+fn a_clear_to_send_may_come_first() {
+    let mut flow = direct(1, 0);
+    flow.on_cts(0, 0, 7, 10).unwrap();
+    flow.post(0).unwrap();
+    assert_eq!(drain(&mut flow).len(), 1, "an empty message is one write");
+}
+
+#[test]
+fn thirty_two_are_open_and_not_one_more() {
+    let mut flow = direct(1, 0);
+    for place in 0..DEPTH as u32 {
+        assert_eq!(flow.post(1), Some(place));
+    }
+    assert_eq!(flow.post(1), None);
+    flow.on_cts(0, 0, 1, 1).unwrap();
+    let write = flow.poll().unwrap().unwrap();
+    flow.on_written(write.id);
+    flow.on_ack(1).unwrap();
+    assert_eq!(flow.post(1), None, "not before it was taken");
+    assert_eq!(flow.take(0), Some(1));
+    assert_eq!(flow.post(1), Some(0));
+}
+
+#[test]
+fn stripes_cover_the_message_at_multiples_of_128() {
+    for lanes in 1..=MAX_LANES as u8 {
+        for len in [0, 1, 127, 128, 129, 1000, 4096, 65_537, 1 << 20] {
+            let mut next = 0;
+            for lane in 0..lanes {
+                let (start, part) = stripe_part(len, lanes, lane);
+                assert_eq!(start, next.min(len), "len {len} lanes {lanes} lane {lane}");
+                assert!(part == 0 || start % CUT == 0);
+                next = start + part;
+            }
+            assert_eq!(next, len);
+        }
+    }
+}
+
+#[test]
+fn messages_below_the_threshold_take_turns_and_others_are_striped() {
+    let mut flow = direct(2, 1024);
+    for seq in 0..3u32 {
+        for lane in 0..2 {
+            flow.on_cts(lane, seq, 100 + u32::from(lane), 4096).unwrap();
+        }
+    }
+    flow.post(1023).unwrap();
+    flow.post(1023).unwrap();
+    flow.post(1024).unwrap();
+    let writes = drain(&mut flow);
+    let lanes: Vec<_> = writes.iter().map(|w| (w.id, w.lane, w.len)).collect();
+    assert_eq!(lanes, [(0, 0, 1023), (1, 1, 1023), (2, 0, 512), (2, 1, 512)]);
+    let parts: Vec<_> = writes
+        .iter()
+        .map(|w| match w.target {
+            SendTarget::Buffer { key, note } => (key, note.parts),
+            SendTarget::Slot { .. } => panic!("direct"),
+        })
+        .collect();
+    assert_eq!(parts, [(100, 1), (101, 1), (100, 2), (101, 2)]);
+}
+
+#[test]
+fn chunks_go_out_against_credits_only() {
+    let mut flow = SendFlow::new(SendMode::Relayed { chunk: 128, slots: 2 });
+    flow.post(300).unwrap();
+    flow.on_cts(0, 0, 0, 300).unwrap();
+    let writes = drain(&mut flow);
+    assert_eq!(writes.iter().map(|w| (w.offset, w.len)).collect::<Vec<_>>(), [(0, 128), (128, 128)]);
+    assert_eq!(flow.credits(), (0, 2));
+    assert_eq!(flow.waits_for(), SendWait::Credit { seq: 0 });
+    flow.on_credit(1).unwrap();
+    let last = drain(&mut flow);
+    assert!(
+        matches!(last[..], [SendWrite { offset: 256, len: 44, target: SendTarget::Slot { slot: 1, header }, .. }] if header.last)
+    );
+    // A credit for a slot that is free, or that does not exist, is a fault.
+    flow.on_credit(0).unwrap();
+    assert!(flow.on_credit(0).is_err());
+    assert!(flow.on_credit(2).is_err());
+}
+
+#[test]
+fn too_large_a_send_is_named_with_its_numbers() {
+    let mut flow = direct(1, 0);
+    flow.post(11).unwrap();
+    flow.on_cts(0, 0, 1, 10).unwrap();
+    assert_eq!(flow.poll(), Err(FlowError::TooLarge { seq: 0, len: 11, capacity: 10 }));
+}
+
+#[test]
+fn out_of_turn_clear_to_sends_and_acknowledgements_are_faults() {
+    let mut flow = direct(1, 0);
+    assert!(flow.on_cts(0, 1, 1, 1).is_err(), "skips one");
+    assert!(flow.on_cts(8, 0, 1, 1).is_err(), "no such lane");
+    for seq in 0..DEPTH as u32 {
+        flow.on_cts(0, seq, 1, 1).unwrap();
+    }
+    assert!(flow.on_cts(0, DEPTH as u32, 1, 1).is_err(), "more than the depth ahead");
+    assert!(flow.on_ack(1).is_err(), "nothing was sent");
+    flow.post(1).unwrap();
+    drain(&mut flow);
+    flow.on_ack(1).unwrap();
+    assert!(flow.on_ack(0).is_err(), "taken back");
+}

@@ -1,0 +1,476 @@
+//! What travels between two nodes: the chunk header in front of every payload in a slot, and the control messages.
+//!
+//! All integers are little endian. Every decoder bounds each length before it uses it and refuses trailing bytes, so the bytes of a
+//! stranger can only ever yield a [`WireError`]. Knows nothing of sockets, slots' memory or time.
+
+use std::net::Ipv4Addr;
+
+use thiserror::Error;
+
+/// First word of the first message on every leg: `MESH` in ASCII.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"MESH");
+/// Version of everything in this file. Nodes with different versions refuse each other (`mesh[E43]`).
+pub const PROTOCOL: u16 = 1;
+/// Bytes of a [`ChunkHeader`] in a slot.
+pub const HEADER_BYTES: usize = 32;
+/// Longest encoded message, in bytes.
+pub const MAX_MESSAGE: usize = 1024;
+/// Most hops a route may have (so at most 31 relays).
+pub const MAX_HOPS: usize = 32;
+/// Most slots named by one [`Msg::Credit`].
+pub const MAX_CREDITS: usize = 32;
+/// Longest text of a refusal, in bytes.
+pub const MAX_TEXT: usize = 400;
+
+/// Why bytes could not be decoded.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum WireError {
+    /// The message ended before its fields did.
+    #[error("message of {got} bytes is too short")]
+    Short {
+        /// Bytes received.
+        got: usize,
+    },
+    /// Bytes were left over.
+    #[error("{left} bytes after the end of a message of kind {kind}")]
+    Trailing {
+        /// Kind byte of the message.
+        kind: u8,
+        /// Bytes left over.
+        left: usize,
+    },
+    /// The kind byte is not one of ours.
+    #[error("unknown message kind {kind}")]
+    Kind {
+        /// Kind byte of the message.
+        kind: u8,
+    },
+    /// A field is outside its bounds.
+    #[error("field {field} is {value}, at most {limit} is allowed")]
+    Bounds {
+        /// Name of the field.
+        field: &'static str,
+        /// Value received.
+        value: u64,
+        /// Largest value allowed.
+        limit: u64,
+    },
+    /// The first word is not [`MAGIC`].
+    #[error("first word is 0x{got:08x}, not a mesh peer")]
+    Magic {
+        /// Word received.
+        got: u32,
+    },
+    /// The peer speaks another [`PROTOCOL`].
+    #[error("peer speaks mesh protocol {theirs}, this node {ours}")]
+    Protocol {
+        /// The peer's version.
+        theirs: u16,
+        /// Ours.
+        ours: u16,
+    },
+}
+
+/// In front of every chunk in a slot: whose bytes they are and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ChunkHeader {
+    /// Stream of the leg the chunk travels on (0 on a connection's own leg).
+    pub stream: u32,
+    /// Number of the message within its connection, from 0, wrapping.
+    pub seq: u32,
+    /// Byte offset of the payload within the message.
+    pub offset: u64,
+    /// Payload bytes behind the header.
+    pub len: u32,
+    /// Whether this is the message's last chunk on this lane.
+    pub last: bool,
+}
+
+impl ChunkHeader {
+    /// Encodes into the fixed form.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut b = [0; HEADER_BYTES];
+        b[0..4].copy_from_slice(&self.stream.to_le_bytes());
+        b[4..8].copy_from_slice(&self.seq.to_le_bytes());
+        b[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        b[16..20].copy_from_slice(&self.len.to_le_bytes());
+        b[20] = u8::from(self.last);
+        b
+    }
+
+    /// Decodes and bounds: `limit` is the payload room of a slot.
+    ///
+    /// # Errors
+    /// [`WireError::Bounds`] if the length exceeds `limit` or the flag is not 0 or 1.
+    pub fn decode(b: &[u8; HEADER_BYTES], limit: u32) -> Result<Self, WireError> {
+        let mut r = Reader { kind: 0, bytes: b };
+        let header = Self { stream: r.u32()?, seq: r.u32()?, offset: r.u64()?, len: r.u32()?, last: r.u8()? == 1 };
+        bound("chunk length", u64::from(header.len), u64::from(limit))?;
+        bound("chunk flag", u64::from(b[20]), 1)?;
+        Ok(header)
+    }
+}
+
+/// One hop of a lane: the two ports of the link it is pinned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HopAddr {
+    /// Port of the node nearer to the sender.
+    pub from: Ipv4Addr,
+    /// Port of the node nearer to the receiver.
+    pub to: Ipv4Addr,
+}
+
+/// Asks the next node to take part in a path; travels hop by hop from the connecting side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Stream of the leg this is sent on.
+    pub stream: u32,
+    /// The connection, unique by chance (drawn at random by the sender).
+    pub conn: [u8; 16],
+    /// The listener's token, from the handle.
+    pub token: [u8; 16],
+    /// Which of the connection's lanes this is.
+    pub lane: u8,
+    /// How many lanes the connection has.
+    pub lanes: u8,
+    /// Which of `hops` has been made when the message arrives.
+    pub at: u8,
+    /// How long the sender still waits, in milliseconds.
+    pub budget_ms: u32,
+    /// The lane, sender first.
+    pub hops: Vec<HopAddr>,
+}
+
+/// Why a node said no; numbers are those of `docs/errors.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The error's number: 52 for `mesh[E52]`.
+    pub code: u16,
+    /// One line: which node, what, why, remedy.
+    pub text: String,
+}
+
+/// A control message. `stream` is always the stream of the leg it travels on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Msg {
+    /// Towards the receiver: take part in a path.
+    Setup(Setup),
+    /// Towards the sender: the path behind this node stands.
+    Ready {
+        /// Stream.
+        stream: u32,
+        /// Key of the slots that the upstream node may fill, 0 at the receiver itself.
+        key: u32,
+        /// How many slots, 0 at the receiver and on trunks.
+        slots: u16,
+        /// Bytes from one slot to the next.
+        stride: u32,
+        /// Largest payload of a chunk, in bytes; the smallest of all relays behind.
+        chunk: u32,
+    },
+    /// Towards the sender: the path cannot be had.
+    Refused {
+        /// Stream.
+        stream: u32,
+        /// Why.
+        why: Refusal,
+    },
+    /// Towards the sender: the receive of message `seq` is posted (clear to send).
+    Cts {
+        /// Stream.
+        stream: u32,
+        /// Message.
+        seq: u32,
+        /// Key of the receive buffer, for the last hop.
+        key: u32,
+        /// Bytes the buffer holds.
+        capacity: u64,
+    },
+    /// Towards the sender: messages before `count` have arrived whole.
+    Ack {
+        /// Stream.
+        stream: u32,
+        /// Messages complete since the connection began, wrapping.
+        count: u32,
+    },
+    /// Towards the sender: these slots may be filled again.
+    Credit {
+        /// How many of `slots` count.
+        n: u8,
+        /// Slot numbers of the leg.
+        slots: [u16; MAX_CREDITS],
+    },
+    /// Either way: the stream ends here. `code` 0 is an orderly close.
+    Close {
+        /// Stream.
+        stream: u32,
+        /// Error number, or 0.
+        code: u16,
+    },
+    /// First message of a trunk, from the node that will fill its slots.
+    TrunkHello {
+        /// Key of the node that opens the trunk.
+        node: u64,
+    },
+    /// Answer to [`Msg::TrunkHello`].
+    TrunkReady {
+        /// Key of the slots.
+        key: u32,
+        /// Slots in each class.
+        slots: u16,
+        /// Number of classes; class `k` is for chunks that have made `k + 2` hops when they lie in it.
+        classes: u8,
+        /// Bytes from one slot to the next.
+        stride: u32,
+        /// Largest payload of a chunk in bytes.
+        chunk: u32,
+    },
+}
+
+const SETUP: u8 = 1;
+const READY: u8 = 2;
+const REFUSED: u8 = 3;
+const CTS: u8 = 4;
+const ACK: u8 = 5;
+const CREDIT: u8 = 6;
+const CLOSE: u8 = 7;
+const TRUNK_HELLO: u8 = 8;
+const TRUNK_READY: u8 = 9;
+
+impl Msg {
+    /// Encodes into `out` (cleared first) without allocating once it has grown to [`MAX_MESSAGE`].
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        match self {
+            Self::Setup(s) => {
+                preface(out, SETUP);
+                out.extend_from_slice(&s.stream.to_le_bytes());
+                out.extend_from_slice(&s.conn);
+                out.extend_from_slice(&s.token);
+                out.extend_from_slice(&[s.lane, s.lanes, s.at, hop_count(&s.hops)]);
+                out.extend_from_slice(&s.budget_ms.to_le_bytes());
+                for hop in s.hops.iter().take(MAX_HOPS) {
+                    out.extend_from_slice(&hop.from.octets());
+                    out.extend_from_slice(&hop.to.octets());
+                }
+            }
+            Self::Ready { stream, key, slots, stride, chunk } => {
+                out.push(READY);
+                out.extend_from_slice(&stream.to_le_bytes());
+                out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&slots.to_le_bytes());
+                out.extend_from_slice(&stride.to_le_bytes());
+                out.extend_from_slice(&chunk.to_le_bytes());
+            }
+            Self::Refused { stream, why } => {
+                out.push(REFUSED);
+                out.extend_from_slice(&stream.to_le_bytes());
+                out.extend_from_slice(&why.code.to_le_bytes());
+                out.extend_from_slice(clip(&why.text).as_bytes());
+            }
+            Self::Cts { stream, seq, key, capacity } => {
+                out.push(CTS);
+                out.extend_from_slice(&stream.to_le_bytes());
+                out.extend_from_slice(&seq.to_le_bytes());
+                out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&capacity.to_le_bytes());
+            }
+            Self::Ack { stream, count } => {
+                out.push(ACK);
+                out.extend_from_slice(&stream.to_le_bytes());
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+            Self::Credit { n, slots } => {
+                out.extend_from_slice(&[CREDIT, *n]);
+                for slot in slots.iter().take(usize::from(*n)) {
+                    out.extend_from_slice(&slot.to_le_bytes());
+                }
+            }
+            Self::Close { stream, code } => {
+                out.push(CLOSE);
+                out.extend_from_slice(&stream.to_le_bytes());
+                out.extend_from_slice(&code.to_le_bytes());
+            }
+            Self::TrunkHello { node } => {
+                preface(out, TRUNK_HELLO);
+                out.extend_from_slice(&node.to_le_bytes());
+            }
+            Self::TrunkReady { key, slots, classes, stride, chunk } => {
+                out.push(TRUNK_READY);
+                out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&slots.to_le_bytes());
+                out.push(*classes);
+                out.extend_from_slice(&stride.to_le_bytes());
+                out.extend_from_slice(&chunk.to_le_bytes());
+            }
+        }
+    }
+
+    /// Decodes one message.
+    ///
+    /// # Errors
+    /// Any [`WireError`]; [`WireError::Magic`] and [`WireError::Protocol`] only for the two messages that open a leg.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let (&kind, rest) = bytes.split_first().ok_or(WireError::Short { got: 0 })?;
+        bound("message length", bytes.len() as u64, MAX_MESSAGE as u64)?;
+        let mut r = Reader { kind, bytes: rest };
+        let msg = match kind {
+            SETUP => Self::Setup(decode_setup(&mut r)?),
+            READY => {
+                Self::Ready { stream: r.u32()?, key: r.u32()?, slots: r.u16()?, stride: r.u32()?, chunk: r.u32()? }
+            }
+            REFUSED => {
+                let stream = r.u32()?;
+                let code = r.u16()?;
+                bound("refusal text", r.bytes.len() as u64, MAX_TEXT as u64)?;
+                let text = String::from_utf8_lossy(r.rest()).into_owned();
+                Self::Refused { stream, why: Refusal { code, text } }
+            }
+            CTS => Self::Cts { stream: r.u32()?, seq: r.u32()?, key: r.u32()?, capacity: r.u64()? },
+            ACK => Self::Ack { stream: r.u32()?, count: r.u32()? },
+            CREDIT => {
+                let n = r.u8()?;
+                bound("credits", u64::from(n), MAX_CREDITS as u64)?;
+                let mut slots = [0; MAX_CREDITS];
+                for slot in slots.iter_mut().take(usize::from(n)) {
+                    *slot = r.u16()?;
+                }
+                Self::Credit { n, slots }
+            }
+            CLOSE => Self::Close { stream: r.u32()?, code: r.u16()? },
+            TRUNK_HELLO => {
+                r.preface()?;
+                Self::TrunkHello { node: r.u64()? }
+            }
+            TRUNK_READY => {
+                Self::TrunkReady { key: r.u32()?, slots: r.u16()?, classes: r.u8()?, stride: r.u32()?, chunk: r.u32()? }
+            }
+            kind => return Err(WireError::Kind { kind }),
+        };
+        r.end()?;
+        Ok(msg)
+    }
+}
+
+fn decode_setup(r: &mut Reader<'_>) -> Result<Setup, WireError> {
+    r.preface()?;
+    let stream = r.u32()?;
+    let conn = r.array()?;
+    let token = r.array()?;
+    let [lane, lanes, at, count] = r.array()?;
+    let budget_ms = r.u32()?;
+    bound("hops", u64::from(count), MAX_HOPS as u64)?;
+    let mut hops = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        let from = Ipv4Addr::from(r.array::<4>()?);
+        let to = Ipv4Addr::from(r.array::<4>()?);
+        hops.push(HopAddr { from, to });
+    }
+    if at >= count {
+        return Err(WireError::Bounds { field: "hop", value: at.into(), limit: u64::from(count).saturating_sub(1) });
+    }
+    if lane >= lanes {
+        return Err(WireError::Bounds { field: "lane", value: lane.into(), limit: u64::from(lanes).saturating_sub(1) });
+    }
+    Ok(Setup { stream, conn, token, lane, lanes, at, budget_ms, hops })
+}
+
+/// What the notification of a write into a receive buffer says, in the 32 bits of an immediate: the message's number (8 bits), whether
+/// this was its last write on this lane, and over how many lanes the message was spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Low byte of the message's number.
+    pub seq: u8,
+    /// Last write of the message on this lane.
+    pub last: bool,
+    /// Lanes that carry a part of the message, 1 to 15.
+    pub parts: u8,
+}
+
+impl Note {
+    /// As an immediate.
+    pub fn encode(self) -> u32 {
+        u32::from(self.seq) | u32::from(self.last) << 8 | u32::from(self.parts & 15) << 9
+    }
+
+    /// From an immediate; unknown bits or zero parts are `None`.
+    pub fn decode(imm: u32) -> Option<Self> {
+        let parts = (imm >> 9 & 15) as u8;
+        (imm >> 13 == 0 && parts > 0).then_some(Self { seq: imm as u8, last: imm >> 8 & 1 == 1, parts })
+    }
+}
+
+fn preface(out: &mut Vec<u8>, kind: u8) {
+    out.push(kind);
+    out.extend_from_slice(&MAGIC.to_le_bytes());
+    out.extend_from_slice(&PROTOCOL.to_le_bytes());
+}
+
+fn hop_count(hops: &[HopAddr]) -> u8 {
+    hops.len().min(MAX_HOPS) as u8
+}
+
+fn clip(text: &str) -> &str {
+    let mut end = text.len().min(MAX_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn bound(field: &'static str, value: u64, limit: u64) -> Result<(), WireError> {
+    if value > limit { Err(WireError::Bounds { field, value, limit }) } else { Ok(()) }
+}
+
+struct Reader<'a> {
+    kind: u8,
+    bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (head, tail) = self.bytes.split_first_chunk::<N>().ok_or(WireError::Short { got: self.bytes.len() })?;
+        self.bytes = tail;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, WireError> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    fn u16(&mut self) -> Result<u16, WireError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, WireError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, WireError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.bytes)
+    }
+
+    fn preface(&mut self) -> Result<(), WireError> {
+        let magic = self.u32()?;
+        if magic != MAGIC {
+            return Err(WireError::Magic { got: magic });
+        }
+        let theirs = self.u16()?;
+        if theirs != PROTOCOL { Err(WireError::Protocol { theirs, ours: PROTOCOL }) } else { Ok(()) }
+    }
+
+    fn end(&self) -> Result<(), WireError> {
+        match self.bytes.len() {
+            0 => Ok(()),
+            left => Err(WireError::Trailing { kind: self.kind, left }),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;
