@@ -171,7 +171,8 @@ mod tests {
         assert_eq!(counts, [4, 2, 1]);
         assert_eq!(pool.lend_up_to(leg, 4), None);
         pool.orphan(b);
-        assert_eq!(pool.run(pool.lend_up_to(leg, 4).unwrap()).unwrap().count, 2);
+        let again = pool.lend_up_to(leg, 4).unwrap();
+        assert_eq!(pool.run(again).unwrap().count, 2);
     }
 
     #[test]
