@@ -1,0 +1,386 @@
+//! Which way a connection goes.
+//!
+//! The rule, in this order; every node that knows the same topology and the same outages comes to the same route:
+//!
+//! 1. Only nodes that relay stand in the middle, and no more of them than the policy allows.
+//! 2. Fewest hops. Two adjacent nodes are always joined directly.
+//! 3. Among those, the widest narrowest edge (sum of the speeds of its links).
+//! 4. Among those, the route that spreads load best, see [`crate::spread`]: pairs are settled one after the other in
+//!    natural order of the nodes' stable ids, first the pairs that the double binary tree joins when ranks follow
+//!    that order, then all others; each takes the route whose most loaded edge stays least loaded, then the least
+//!    load in sum, then the first in natural order of its nodes.
+//!
+//! Both directions of a pair use the same route. Nothing here depends on the order in which nodes were listed.
+
+use crate::spread::{self, Spread};
+use crate::topology::ordered;
+use crate::{Cost, EdgeId, End, Hop, Lane, LinkId, NodeId, Policy, Route, Topology};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::OnceLock;
+
+/// The most routes that [`Router::all_equal_cost`] lists and [`Router::choose_nth`] rotates over.
+pub const MAX_EQUAL_COST: usize = 64;
+
+/// Finds routes and lanes. Holds its own copy of what it needs, so it outlives the topology; share it with `Arc`. The
+/// first call that has to break a tie computes the tie-break of all pairs (up to [`Router::SPREAD_NODES`] nodes).
+#[derive(Debug)]
+pub struct Router {
+    /// Neighbours over edges that are up, in natural order of their stable ids.
+    pub(crate) neighbours: Vec<Vec<(NodeId, EdgeId)>>,
+    /// Place of each node in natural order.
+    pub(crate) place: Vec<usize>,
+    /// Nodes in natural order, those that are down left out.
+    pub(crate) order: Vec<NodeId>,
+    pub(crate) keys: Vec<u64>,
+    relay: Vec<bool>,
+    /// Sum of the speeds of the links that are up, by edge.
+    pub(crate) capacity: Vec<u64>,
+    /// Links that are up, by edge, in rail order.
+    rails: Vec<Vec<(LinkId, [End; 2])>>,
+    by_pair: HashMap<[NodeId; 2], EdgeId>,
+    policy: Policy,
+    spread: OnceLock<Spread>,
+}
+
+/// How far every node is from a root, and how wide the way is.
+#[derive(Debug)]
+pub(crate) struct Levels {
+    root: NodeId,
+    /// Hops to the root; [`FAR`] where there is no way within the policy.
+    pub(crate) hops: Vec<u32>,
+    /// The widest narrowest edge of the ways with that many hops.
+    width: Vec<u64>,
+}
+
+/// What a search must not touch.
+#[derive(Debug, Default)]
+struct Banned {
+    nodes: HashSet<NodeId>,
+    edges: HashSet<EdgeId>,
+}
+
+pub(crate) const FAR: u32 = u32::MAX;
+
+impl Router {
+    /// Up to this many nodes, ties are broken by the load of all pairs; beyond, by a hash of the pair.
+    pub const SPREAD_NODES: usize = 128;
+
+    /// A router over a topology with everything up.
+    pub fn new(topology: &Topology) -> Self {
+        Self::avoiding(topology, &[], &[])
+    }
+
+    /// A router that uses neither these links nor these nodes. Ids stay those of the topology.
+    pub fn avoiding(topology: &Topology, links: &[LinkId], nodes: &[NodeId]) -> Self {
+        let (links, nodes): (HashSet<_>, HashSet<_>) = (links.iter().collect(), nodes.iter().collect());
+        let mut place = vec![0; topology.nodes().len()];
+        for (at, &node) in topology.canonical_order().iter().enumerate() {
+            place[node.index()] = at;
+        }
+        let up = |edge: EdgeId| {
+            let usable = topology.edge(edge).nodes.iter().all(|node| !nodes.contains(node));
+            let rails = topology.links_of_edge(edge).iter().filter(|link| usable && !links.contains(*link));
+            rails.map(|&link| (link, topology.link(link).ends)).collect::<Vec<_>>()
+        };
+        let rails: Vec<_> = topology.edges().iter().map(|edge| up(edge.id)).collect();
+        let fastest = topology.links().iter().filter_map(|link| link.speed_mbps).max().unwrap_or(1);
+        let speed = |&(link, _): &(LinkId, _)| u64::from(topology.link(link).speed_mbps.unwrap_or(fastest));
+        let capacity = rails.iter().map(|rails| rails.iter().map(speed).sum()).collect();
+        let neighbours = (0..place.len())
+            .map(|node| {
+                let all = topology.graph.neighbours(NodeId::at(node));
+                let mut up: Vec<_> = all.filter(|(_, edge)| !rails[edge.index()].is_empty()).collect();
+                up.sort_unstable_by_key(|(other, _)| place[other.index()]);
+                up
+            })
+            .collect();
+        Self {
+            neighbours,
+            place,
+            order: topology.canonical_order().iter().copied().filter(|node| !nodes.contains(node)).collect(),
+            keys: topology.nodes().iter().map(|node| node.key).collect(),
+            relay: topology.nodes().iter().map(|node| node.relay).collect(),
+            capacity,
+            rails,
+            by_pair: topology.by_pair.clone(),
+            policy: topology.policy(),
+            spread: OnceLock::new(),
+        }
+    }
+
+    /// The first route in natural order of those with least cost. `None` if there is no way, for an unknown node, or
+    /// from a node to itself. Cheap: one search, no tie-break; [`choose`](Self::choose) is what connections take.
+    pub fn shortest(&self, from: NodeId, to: NodeId) -> Option<Route> {
+        self.search(from, to, &Banned::default())
+    }
+
+    /// Every route of least cost, in natural order, at most [`MAX_EQUAL_COST`] of them.
+    pub fn all_equal_cost(&self, from: NodeId, to: NodeId) -> Vec<Route> {
+        let Some((low, high)) = self.ends(from, to) else { return Vec::new() };
+        let levels = self.levels(high, &Banned::default());
+        let mut found = Vec::new();
+        if levels.hops[low.index()] != FAR {
+            self.collect(&levels, &mut vec![low], levels.width[low.index()], &mut found);
+        }
+        if low != from {
+            found.iter_mut().for_each(|route| *route = route.reversed());
+        }
+        found
+    }
+
+    /// The route that a connection takes, by the rule above.
+    pub fn choose(&self, from: NodeId, to: NodeId) -> Option<Route> {
+        if self.edge_up(from, to).is_some() {
+            return Some(Route::new(vec![from, to]));
+        }
+        let (low, high) = self.ends(from, to)?;
+        let route = match self.spread().route(low, high) {
+            Some(settled) => settled.clone(),
+            None => {
+                let levels = self.levels(high, &Banned::default());
+                if levels.hops[low.index()] == FAR {
+                    return None;
+                }
+                // Unique, or too many nodes for the table: then the pair's hash decides at each fork.
+                self.walk(&levels, low, |at, ways| spread::hashed(self, at, low, high, ways))
+            }
+        };
+        Some(if low == from { route } else { route.reversed() })
+    }
+
+    /// The route for the `n`-th connection of a pair: the chosen one for the first, then the other routes of equal
+    /// cost, each time the one that shares fewest edges with those before it, and round again.
+    pub fn choose_nth(&self, from: NodeId, to: NodeId, n: usize) -> Option<Route> {
+        let chosen = self.choose(from, to)?;
+        if n == 0 || chosen.is_direct() {
+            return Some(chosen);
+        }
+        let mut left = self.all_equal_cost(from, to);
+        left.retain(|route| *route != chosen);
+        // With more routes than are listed, the chosen one may not be among them and takes the place of one.
+        left.truncate(MAX_EQUAL_COST - 1);
+        let turn = n % (left.len() + 1);
+        let mut used: HashMap<EdgeId, usize> = HashMap::new();
+        let mut current = chosen;
+        for _ in 0..turn {
+            self.edges(&current).for_each(|edge| *used.entry(edge).or_default() += 1);
+            let shared =
+                |route: &Route| self.edges(route).map(|edge| used.get(&edge).copied().unwrap_or(0)).sum::<usize>();
+            // Symmetric: the first of equals is the same seen from either end, as the list is.
+            let at = (0..left.len()).min_by_key(|&at| shared(&left[at]))?;
+            current = left.remove(at);
+        }
+        Some(current)
+    }
+
+    /// The best route that shares no edge with the chosen one, and no relay either if there is such a route: what to
+    /// fall back to when a link or a relay of the chosen route dies. `None` where no such route exists; two links of
+    /// one edge are lanes, not routes.
+    pub fn next_best_disjoint(&self, from: NodeId, to: NodeId) -> Option<Route> {
+        let chosen = self.choose(from, to)?;
+        let edges: HashSet<_> = self.edges(&chosen).collect();
+        let nodes = chosen.relays().iter().copied().collect();
+        let apart = self.search(from, to, &Banned { nodes, edges: edges.clone() });
+        apart.or_else(|| self.search(from, to, &Banned { nodes: HashSet::new(), edges }))
+    }
+
+    /// What a route costs; `None` if one of its edges is down or unknown.
+    pub fn cost(&self, route: &Route) -> Option<Cost> {
+        let mut capacity = u64::MAX;
+        for (a, b) in route.steps() {
+            capacity = capacity.min(self.capacity[self.edge_up(a, b)?.index()]);
+        }
+        Some(Cost { hops: route.hops(), capacity, widest: self.capacity.iter().copied().max().unwrap_or(1) })
+    }
+
+    /// Hops of the shortest route; `None` if there is no way. From a node to itself: 0.
+    pub fn distance(&self, from: NodeId, to: NodeId) -> Option<usize> {
+        if from == to {
+            return (from.index() < self.place.len()).then_some(0);
+        }
+        let (low, high) = self.ends(from, to)?;
+        let hops = self.levels(high, &Banned::default()).hops[low.index()];
+        (hops != FAR).then_some(hops as usize)
+    }
+
+    /// Hops from every node to this one, `None` where there is no way; indexed by node.
+    pub fn distances(&self, to: NodeId) -> Vec<Option<usize>> {
+        if to.index() >= self.place.len() {
+            return vec![None; self.place.len()];
+        }
+        let levels = self.levels(to, &Banned::default());
+        levels.hops.iter().map(|&hops| (hops != FAR).then_some(hops as usize)).collect()
+    }
+
+    /// The route pinned to one link a hop: rail `n` of each edge, modulo its rails that are up. `None` if an edge of
+    /// the route has none.
+    pub fn lane(&self, route: &Route, n: usize) -> Option<Lane> {
+        let mut hops = Vec::with_capacity(route.hops());
+        for (from, to) in route.steps() {
+            let rails = &self.rails[self.edge_up(from, to)?.index()];
+            let (link, ends) = &rails[n % rails.len()];
+            let (near, far) = if ends[0].node == from { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
+            hops.push(Hop { link: *link, from: near.address, to: far.address });
+        }
+        Some(Lane { hops })
+    }
+
+    /// As many lanes of a route as share no link: one for each rail of its edge with the fewest.
+    pub fn lanes(&self, route: &Route) -> Vec<Lane> {
+        let rails = |(a, b)| self.edge_up(a, b).map_or(0, |edge| self.rails[edge.index()].len());
+        let count = route.steps().map(rails).min().unwrap_or(0);
+        (0..count).filter_map(|n| self.lane(route, n)).collect()
+    }
+
+    /// A lane for each link between two adjacent nodes, in rail order; none if they are not adjacent.
+    pub fn lanes_of_edge(&self, from: NodeId, to: NodeId) -> Vec<Lane> {
+        if self.edge_up(from, to).is_none() { Vec::new() } else { self.lanes(&Route::new(vec![from, to])) }
+    }
+
+    /// The links that are up on the edge between two nodes, in rail order.
+    pub fn links_up(&self, a: NodeId, b: NodeId) -> impl Iterator<Item = LinkId> + '_ {
+        let rails = self.edge_up(a, b).map_or(&[][..], |edge| &self.rails[edge.index()]);
+        rails.iter().map(|&(link, _)| link)
+    }
+
+    /// Pairs of nodes without a route, each once, in natural order. Nodes that are down are left out.
+    pub fn unreachable_pairs(&self) -> Vec<(NodeId, NodeId)> {
+        let mut pairs = Vec::new();
+        for (at, &a) in self.order.iter().enumerate() {
+            let levels = self.levels(a, &Banned::default());
+            let far = |b: &&NodeId| levels.hops[b.index()] == FAR;
+            pairs.extend(self.order[at + 1..].iter().filter(far).map(|&b| (a, b)));
+        }
+        pairs
+    }
+
+    /// The edge between two nodes if one of its links is up.
+    pub(crate) fn edge_up(&self, a: NodeId, b: NodeId) -> Option<EdgeId> {
+        let edge = *self.by_pair.get(&ordered(a, b))?;
+        (!self.rails[edge.index()].is_empty()).then_some(edge)
+    }
+
+    /// The edges of a route, as far as they are up.
+    pub(crate) fn edges<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = EdgeId> + 'a {
+        route.steps().filter_map(|(a, b)| self.edge_up(a, b))
+    }
+
+    pub(crate) fn levels_from(&self, root: NodeId) -> Levels {
+        self.levels(root, &Banned::default())
+    }
+
+    /// The next nodes on the ways of least cost from `at`, where the narrowest edge of the whole way is `width`; in
+    /// natural order. Every one of them leads on to the root.
+    pub(crate) fn onward(&self, levels: &Levels, at: NodeId, width: u64) -> Vec<(NodeId, EdgeId)> {
+        let fits = |&&(next, edge): &&(NodeId, EdgeId)| {
+            levels.hops[next.index()] != FAR
+                && levels.hops[next.index()] + 1 == levels.hops[at.index()]
+                && (next == levels.root || self.relay[next.index()])
+                && self.capacity[edge.index()] >= width
+                && levels.width[next.index()] >= width
+        };
+        self.neighbours[at.index()].iter().filter(fits).copied().collect()
+    }
+
+    /// The width that a way from `at` to the root has, see [`Router::onward`].
+    pub(crate) fn width(&self, levels: &Levels, at: NodeId) -> u64 {
+        levels.width[at.index()]
+    }
+
+    /// Walks from `from` to the root; where several ways lead on, `pick` says which.
+    pub(crate) fn walk(
+        &self,
+        levels: &Levels,
+        from: NodeId,
+        pick: impl Fn(NodeId, &[(NodeId, EdgeId)]) -> usize,
+    ) -> Route {
+        let width = levels.width[from.index()];
+        let (mut at, mut nodes) = (from, vec![from]);
+        while at != levels.root {
+            let ways = self.onward(levels, at, width);
+            at = ways[if ways.len() == 1 { 0 } else { pick(at, &ways) }].0;
+            nodes.push(at);
+        }
+        Route::new(nodes)
+    }
+
+    fn spread(&self) -> &Spread {
+        self.spread.get_or_init(|| Spread::over(self))
+    }
+
+    /// The pair in natural order; `None` if a node is unknown or both are one.
+    pub(crate) fn ends(&self, a: NodeId, b: NodeId) -> Option<(NodeId, NodeId)> {
+        let (first, second) = (*self.place.get(a.index())?, *self.place.get(b.index())?);
+        match first.cmp(&second) {
+            std::cmp::Ordering::Less => Some((a, b)),
+            std::cmp::Ordering::Equal => None,
+            std::cmp::Ordering::Greater => Some((b, a)),
+        }
+    }
+
+    fn search(&self, from: NodeId, to: NodeId, banned: &Banned) -> Option<Route> {
+        let (low, high) = self.ends(from, to)?;
+        let levels = self.levels(high, banned);
+        if levels.hops[low.index()] == FAR {
+            return None;
+        }
+        let width = levels.width[low.index()];
+        let (mut at, mut nodes) = (low, vec![low]);
+        while at != high {
+            let mut ways = self.onward(&levels, at, width).into_iter();
+            at = ways.find(|(next, edge)| !banned.edges.contains(edge) && !banned.nodes.contains(next))?.0;
+            nodes.push(at);
+        }
+        let route = Route::new(nodes);
+        Some(if low == from { route } else { route.reversed() })
+    }
+
+    /// A breadth-first search from the root. Only nodes that relay pass it on; the policy bounds its depth.
+    fn levels(&self, root: NodeId, banned: &Banned) -> Levels {
+        let count = self.neighbours.len();
+        let mut levels = Levels { root, hops: vec![FAR; count], width: vec![0; count] };
+        levels.hops[root.index()] = 0;
+        levels.width[root.index()] = u64::MAX;
+        let most_hops = self.policy.max_relays.map_or(FAR - 1, |relays| u32::from(relays) + 1);
+        let mut open = VecDeque::from([root]);
+        while let Some(at) = open.pop_front() {
+            let hops = levels.hops[at.index()];
+            if hops >= most_hops || (at != root && !self.relay[at.index()]) {
+                continue;
+            }
+            for &(next, edge) in &self.neighbours[at.index()] {
+                if banned.edges.contains(&edge) || banned.nodes.contains(&next) {
+                    continue;
+                }
+                if levels.hops[next.index()] == FAR {
+                    levels.hops[next.index()] = hops + 1;
+                    open.push_back(next);
+                }
+                // A node's own width is final before it is taken from the queue: all of a level is queued before the
+                // next level begins.
+                if levels.hops[next.index()] == hops + 1 {
+                    let through = levels.width[at.index()].min(self.capacity[edge.index()]);
+                    let width = &mut levels.width[next.index()];
+                    *width = through.max(*width);
+                }
+            }
+        }
+        levels
+    }
+
+    fn collect(&self, levels: &Levels, path: &mut Vec<NodeId>, width: u64, found: &mut Vec<Route>) {
+        let at = path[path.len() - 1];
+        if at == levels.root {
+            found.push(Route::new(path.clone()));
+            return;
+        }
+        for (next, _) in self.onward(levels, at, width) {
+            if found.len() == MAX_EQUAL_COST {
+                return;
+            }
+            path.push(next);
+            self.collect(levels, path, width, found);
+            path.pop();
+        }
+    }
+}
