@@ -5,10 +5,13 @@
 //! - [`wire`]: chunk headers and control messages, as bytes;
 //! - [`send`], [`recv`]: the two ends of a connection, as state machines;
 //! - [`engine`]: the node's agent as one state machine: path set-up, relaying, teardown;
+//! - [`agent`]: the thread that runs the engine over real links;
 //! - [`stats`], [`code`]: what is counted, and the numbers of faults.
 //!
-//! Protocol logic is sans-I/O: events in, actions out, time passed in. It knows no memory, socket, thread or clock.
+//! Protocol logic is sans-I/O: events in, actions out, time passed in. Below [`agent`] nothing knows memory, sockets, threads
+//! or clocks.
 
+pub mod agent;
 pub mod code;
 pub mod engine;
 pub mod recv;

@@ -1,0 +1,555 @@
+//! The agent's loop: wait, poll endpoints, feed the engine, carry out its actions. No decision is made here.
+//!
+//! Runs on the thread `mesh-relay` alone. Per chunk: no lock, allocation, log or clock reading (one reading a round); system calls are
+//! the sockets' own. After `spin` without anything to do it sleeps in the poller until a socket, a command or a deadline wakes it.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use mesh_link::memory::Slab;
+use mesh_link::poller::{Interest, Poller, Ready};
+use mesh_link::tcp::TcpEndpoint;
+use mesh_link::tcp::dial::{DialState, Dialing, start_connect};
+use mesh_link::{Event as LinkEvent, Key, Target};
+use tracing::{info, warn};
+
+use super::legs::{Leg, Legs, Lingering};
+use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
+use crate::engine::{Action, DialId, Engine, Event, LegId, Time};
+use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Msg, Refusal};
+
+/// The poller's name for the waker.
+pub(super) const WAKER: u64 = 0;
+const LISTENER: u64 = 1 << 32;
+const LEG: u64 = 2 << 32;
+const DIAL: u64 = 3 << 32;
+const LINGER: u64 = 4 << 32;
+const KIND: u64 = 0xffff_ffff << 32;
+
+/// Legs polled between two looks at the poller.
+const ROUND: usize = 256;
+
+pub(super) struct Runner {
+    config: AgentConfig,
+    engine: Engine,
+    slab: Slab,
+    poller: Poller,
+    listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
+    shared: Arc<Shared>,
+    started: Instant,
+    legs: Legs,
+    /// Legs to be polled.
+    list: VecDeque<LegId>,
+    dials: HashMap<u32, Dialed>,
+    next_dial: u32,
+    lingering: HashMap<u32, Lingering>,
+    next_linger: u32,
+    connects: HashMap<u64, Arc<ArrayQueue<Result<Outgoing, Refusal>>>>,
+    accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
+    bytes: Vec<u8>,
+    stop: bool,
+}
+
+struct Dialed {
+    id: DialId,
+    dialing: Dialing,
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+}
+
+impl Runner {
+    pub(super) fn new(
+        config: AgentConfig,
+        engine: Engine,
+        slab: Slab,
+        poller: Poller,
+        listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
+        shared: Arc<Shared>,
+    ) -> std::io::Result<Self> {
+        for (n, (_, _, listener)) in listeners.iter().enumerate() {
+            poller.add(listener.as_raw_fd(), LISTENER | n as u64, Interest::READ)?;
+        }
+        Ok(Self {
+            config,
+            engine,
+            slab,
+            poller,
+            listeners,
+            shared,
+            started: Instant::now(),
+            legs: Legs::default(),
+            list: VecDeque::with_capacity(256),
+            dials: HashMap::new(),
+            next_dial: 0,
+            lingering: HashMap::new(),
+            next_linger: 0,
+            connects: HashMap::new(),
+            accepts: HashMap::new(),
+            bytes: Vec::with_capacity(MAX_MESSAGE),
+            stop: false,
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        let core = cores::pin(&self.config.core, self.config.engine.node);
+        info!(
+            "relay thread of {} on {}; slots {} x {} KiB = {} MiB",
+            self.config.engine.name,
+            core.map_or_else(|| "any core".into(), |c| format!("core {c}")),
+            self.config.engine.pool_slots,
+            self.config.engine.stride() >> 10,
+            (u64::from(self.config.engine.pool_slots) * u64::from(self.config.engine.stride())) >> 20,
+        );
+        let shared = Arc::clone(&self.shared);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.turn()));
+        // Release: pairs with the acquire in `Agent::alive`; whoever sees the flag sees all that was done before.
+        shared.ended.store(true, Ordering::Release);
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => warn!("mesh[E62] node {}: the relay thread ends: {e}", shared.node),
+            Err(_) => {
+                warn!("mesh[E62] node {}: the relay thread has failed; all its connections are lost", shared.node)
+            }
+        }
+    }
+
+    fn turn(&mut self) -> std::io::Result<()> {
+        let mut ready = [Ready::default(); 64];
+        let mut busy_until = Instant::now();
+        while !self.stop {
+            let clock = Instant::now();
+            let timeout =
+                if !self.list.is_empty() || clock < busy_until { Some(Duration::ZERO) } else { self.patience(clock) };
+            let n = self.poller.wait(&mut ready, timeout)?;
+            let clock = Instant::now();
+            let now = self.time(clock);
+            for r in &ready[..n] {
+                self.on_ready(now, r.token);
+            }
+            let mut worked = n > 0;
+            self.engine.on_time(now);
+            self.carry_out(now);
+            for _ in 0..ROUND {
+                let Some(leg) = self.list.pop_front() else { break };
+                worked |= self.poll_leg(now, leg);
+            }
+            self.expire(now);
+            if worked {
+                busy_until = clock + self.config.spin;
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&self, clock: Instant) -> Time {
+        clock.duration_since(self.started).as_nanos() as Time
+    }
+
+    /// How long the poller may wait.
+    fn patience(&self, clock: Instant) -> Option<Duration> {
+        let now = self.time(clock);
+        let linger = self.lingering.values().map(|l| l.until).min();
+        self.engine.deadline().into_iter().chain(linger).min().map(|t| Duration::from_nanos(t.saturating_sub(now)))
+    }
+
+    fn on_ready(&mut self, now: Time, token: u64) {
+        let low = (token & !KIND) as u32;
+        match token & KIND {
+            LISTENER => self.accept(now, low as usize),
+            LEG => self.enlist(LegId(low)),
+            DIAL => self.dialed(now, low),
+            LINGER => self.linger_on(low),
+            _ => {
+                self.shared.waker.clear();
+                while let Some(command) = self.shared.commands.pop() {
+                    self.command(now, command);
+                    self.carry_out(now);
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, now: Time, command: Command) {
+        match command {
+            Command::Connect(request, mailbox) => {
+                self.connects.insert(request.request, mailbox);
+                self.engine.connect(now, request);
+            }
+            Command::Cancel(id) => {
+                self.connects.remove(&id);
+                self.engine.cancel(id);
+            }
+            Command::Listen(token, id, mailbox) => {
+                self.accepts.insert(id, mailbox);
+                self.engine.listen(token, id);
+            }
+            Command::Unlisten(token, id) => {
+                self.engine.unlisten(&token);
+                if let Some(mailbox) = self.accepts.remove(&id) {
+                    // Connections that nobody has fetched.
+                    while let Some(incoming) = mailbox.pop() {
+                        for lane in incoming.lanes {
+                            self.linger(now, lane);
+                        }
+                    }
+                }
+            }
+            Command::Retire(lanes) => {
+                for lane in lanes {
+                    self.linger(now, lane);
+                }
+            }
+            Command::Report(mailbox) => {
+                // The mailbox has room for one, and one is asked for.
+                let _ = mailbox.push(self.report());
+            }
+            Command::Stop => self.stop = true,
+        }
+    }
+
+    fn report(&self) -> Report {
+        let stats = self.engine.stats();
+        Report {
+            forwarded_bytes: stats.forwarded_bytes,
+            forwarded_chunks: stats.forwarded_chunks,
+            residence_ns: [
+                stats.residence.value_at_quantile(0.5),
+                stats.residence.value_at_quantile(0.99),
+                stats.residence.value_at_quantile(0.999),
+                stats.residence.max(),
+            ],
+            queue: [stats.queue.value_at_quantile(0.5), stats.queue.value_at_quantile(0.99), stats.queue.max()],
+            streams: self.engine.streams(),
+            lingering: self.lingering.len(),
+            pool: self.engine.pool_use(),
+            links: self.shared.links.read(),
+        }
+    }
+
+    fn accept(&mut self, now: Time, n: usize) {
+        let Some(&(local, prefix, ref listener)) = self.listeners.get(n) else { return };
+        loop {
+            match listener.accept() {
+                Ok((_, SocketAddr::V4(peer))) if !same_subnet(local, prefix, *peer.ip()) => {
+                    let why = format!("it is outside the subnet of {local}/{prefix}");
+                    self.log(&Event::Stranger { peer: *peer.ip(), why });
+                }
+                Ok((stream, SocketAddr::V4(peer))) => {
+                    let added = self.add_leg(stream, local, *peer.ip());
+                    let Some(leg) = added else { return };
+                    self.engine.on_accepted(now, leg, local, *peer.ip());
+                    self.carry_out(now);
+                    return self.enlist(leg);
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) => return warn!("mesh[E62] node {}: accept on {local}: {e}", self.shared.node),
+            }
+        }
+    }
+
+    fn add_leg(&mut self, stream: TcpStream, local: Ipv4Addr, remote: Ipv4Addr) -> Option<LegId> {
+        let endpoint = match TcpEndpoint::new(stream, self.config.limits) {
+            Ok(endpoint) => endpoint,
+            Err(e) => {
+                warn!("mesh[E62] node {}: leg between {local} and {remote}: {e}", self.shared.node);
+                return None;
+            }
+        };
+        let fd = endpoint.fd();
+        let leg = self.legs.add(Leg::new(endpoint, remote, self.shared.links.of(local, remote)));
+        if let Err(e) = self.poller.add(fd, LEG | u64::from(leg.0), Interest::READ) {
+            warn!("mesh[E62] node {}: leg between {local} and {remote}: {e}", self.shared.node);
+            self.legs.remove(leg);
+            return None;
+        }
+        Some(leg)
+    }
+
+    fn dialed(&mut self, now: Time, key: u32) {
+        let Some(d) = self.dials.get_mut(&key) else { return };
+        let fd = d.dialing.fd();
+        let outcome = match d.dialing.poll() {
+            DialState::Pending => return,
+            // The descriptor has left the poller with the dial: it is closed, or belongs to the stream now.
+            DialState::Connected(stream) => {
+                let _ = self.poller.remove(fd);
+                Ok(stream)
+            }
+            DialState::Failed(e) => Err(e.to_string()),
+        };
+        let Some(Dialed { id, from, to, .. }) = self.dials.remove(&key) else { return };
+        let outcome = outcome.and_then(|s| self.add_leg(s, from, to).ok_or_else(|| "no descriptor for the leg".into()));
+        if let Ok(leg) = &outcome {
+            self.enlist(*leg);
+        }
+        self.engine.on_dialed(now, id, outcome);
+        self.carry_out(now);
+    }
+
+    /// The leg is to be polled in this round.
+    fn enlist(&mut self, id: LegId) {
+        if let Some(leg) = self.legs.get(id)
+            && !leg.listed
+        {
+            leg.listed = true;
+            self.list.push_back(id);
+        }
+    }
+
+    /// Polls a leg and tells the engine what came; whether anything did.
+    fn poll_leg(&mut self, now: Time, id: LegId) -> bool {
+        let Some(mut leg) = self.legs.lift(id) else { return false };
+        leg.listed = false;
+        let (engine, slab, exposed) = (&mut self.engine, &self.slab, leg.exposed);
+        let polled = leg.endpoint.poll(|event| match event {
+            LinkEvent::Message(bytes) => engine.on_message(now, id, bytes),
+            LinkEvent::Written { id: slot } => engine.on_written(now, id, slot),
+            LinkEvent::Notified { offset, len, imm, .. } => {
+                let stride = slab.stride() as u64;
+                let mut header = [0; HEADER_BYTES];
+                let whole =
+                    len as usize >= HEADER_BYTES && offset == u64::from(imm) * stride && imm <= u32::from(u16::MAX);
+                if let (Some((_, first)), true) = (exposed, whole) {
+                    // The exposure bounds the offset, so the slot exists.
+                    slab.slot(first as usize + imm as usize).read_into(0, &mut header);
+                }
+                // A write that is not a whole chunk has a length that no header matches.
+                engine.on_chunk(now, id, imm as u16, &header, if whole { len } else { 0 });
+            }
+        });
+        let more = leg.push_backlog();
+        let wants_write = leg.endpoint.wants_write() || more;
+        if wants_write != leg.watches_write {
+            let interest = if wants_write { Interest::BOTH } else { Interest::READ };
+            if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {
+                leg.watches_write = wants_write;
+            }
+        }
+        self.legs.put_back(id, leg);
+        let progress = match polled {
+            Ok(progress) => {
+                if progress {
+                    self.enlist(id);
+                }
+                progress
+            }
+            Err(e) => {
+                self.discard(id);
+                self.engine.on_leg_down(now, id, &e.to_string());
+                true
+            }
+        };
+        self.carry_out(now);
+        progress
+    }
+
+    fn discard(&mut self, id: LegId) {
+        if let Some(mut leg) = self.legs.remove(id) {
+            // It may have left the poller by its own error.
+            let _ = self.poller.remove(leg.endpoint.fd());
+            leg.endpoint.abort();
+        }
+    }
+
+    fn carry_out(&mut self, now: Time) {
+        while let Some(action) = self.engine.poll() {
+            match action {
+                Action::Send { leg, msg } => self.send(leg, msg),
+                Action::Forward { slot, leg, header, key, offset, remote } => {
+                    let target = Target { key: Key::from_raw(key), offset };
+                    self.write(leg, slot, header.len, Some(&header.encode()), target, u32::from(remote));
+                }
+                Action::Deliver { slot, leg, len, key, offset, note } => {
+                    let target = Target { key: Key::from_raw(key), offset };
+                    self.write(leg, slot, len, None, target, note.encode());
+                }
+                other => self.carry_out_rare(now, other),
+            }
+        }
+    }
+
+    fn send(&mut self, id: LegId, mut msg: Msg) {
+        let Some(leg) = self.legs.get(id) else { return };
+        if let (Msg::Ready { key, .. } | Msg::TrunkReady { key, .. }, Some((exposed, _))) = (&mut msg, leg.exposed) {
+            *key = exposed.raw();
+        }
+        msg.encode(&mut self.bytes);
+        leg.send(&self.bytes);
+        self.enlist(id);
+    }
+
+    fn write(&mut self, id: LegId, slot: u32, len: u32, header: Option<&[u8; HEADER_BYTES]>, target: Target, imm: u32) {
+        let Some(leg) = self.legs.get(id) else { return };
+        let Some(payload) = self.slab.slot(slot as usize).sub(HEADER_BYTES, len as usize) else { return };
+        if let Err(e) = leg.endpoint.post_write(u64::from(slot), header, payload, target, Some(imm)) {
+            // Broken: the next poll says why. Full cannot be: the engine posts no more than there are slots.
+            warn!("mesh[E62] node {}: write to {}: {e}", self.shared.node, leg.remote);
+            leg.endpoint.abort();
+        }
+        leg.sent.fetch_add(u64::from(len), Ordering::Relaxed);
+        self.enlist(id);
+    }
+
+    #[cold]
+    fn carry_out_rare(&mut self, now: Time, action: Action) {
+        match action {
+            Action::Dial { dial, from, to } => self.dial(now, dial, from, to),
+            Action::Expose { leg: id, first, count } => {
+                let stride = self.slab.stride();
+                let window = self.slab.whole().sub(first as usize * stride, usize::from(count) * stride);
+                let Some(leg) = self.legs.get(id) else { return };
+                match window.map(|w| leg.endpoint.expose(w)) {
+                    Some(Ok(key)) => leg.exposed = Some((key, first)),
+                    // The leg is broken; its next poll says so.
+                    _ => leg.endpoint.abort(),
+                }
+            }
+            Action::Drop { leg, graceful } => match self.legs.remove(leg) {
+                Some(mut leg) if graceful => {
+                    let _ = self.poller.remove(leg.endpoint.fd());
+                    leg.push_backlog();
+                    if let Some((key, _)) = leg.exposed {
+                        leg.endpoint.withdraw(key);
+                    }
+                    self.linger(now, leg.endpoint);
+                }
+                Some(mut leg) => {
+                    let _ = self.poller.remove(leg.endpoint.fd());
+                    leg.endpoint.abort();
+                }
+                None => {}
+            },
+            Action::Connected { request, legs, path, early } => {
+                let lanes = self.take_lanes(&legs);
+                if let Some(mailbox) = self.connects.remove(&request) {
+                    // The mailbox has room for one, and there is one outcome.
+                    let _ = mailbox.push(Ok(Outgoing { lanes, path, early }));
+                }
+            }
+            Action::ConnectFailed { request, why } => {
+                if let Some(mailbox) = self.connects.remove(&request) {
+                    let _ = mailbox.push(Err(why));
+                }
+            }
+            Action::Accepted { listener, legs, relays, peer, early } => {
+                let lanes = self.take_lanes(&legs);
+                let incoming = Incoming { lanes, relays, peer, early };
+                if let Some(Err(lost)) = self.accepts.get(&listener).map(|m| m.push(incoming)) {
+                    warn!("mesh[E52] node {}: nobody fetches connections from this listener", self.shared.node);
+                    for lane in lost.lanes {
+                        self.linger(now, lane);
+                    }
+                }
+            }
+            Action::Note(event) => self.log(&event),
+            Action::Send { .. } | Action::Forward { .. } | Action::Deliver { .. } => {}
+        }
+    }
+
+    fn take_lanes(&mut self, legs: &[LegId]) -> Vec<TcpEndpoint> {
+        let mut lanes = Vec::with_capacity(legs.len());
+        for &id in legs {
+            if let Some(mut leg) = self.legs.remove(id) {
+                let _ = self.poller.remove(leg.endpoint.fd());
+                leg.push_backlog();
+                // What the engine has just answered must not wait for the new owner's first poll. An error shows then.
+                let _ = leg.endpoint.flush();
+                lanes.push(leg.endpoint);
+            }
+        }
+        lanes
+    }
+
+    fn dial(&mut self, now: Time, dial: DialId, from: Ipv4Addr, to: Ipv4Addr) {
+        let outcome = start_connect(from, SocketAddrV4::new(to, self.config.port)).and_then(|dialing| {
+            let key = self.next_dial;
+            self.next_dial = self.next_dial.wrapping_add(1);
+            self.poller.add(dialing.fd(), DIAL | u64::from(key), Interest::WRITE)?;
+            self.dials.insert(key, Dialed { id: dial, dialing, from, to });
+            Ok(())
+        });
+        if let Err(e) = outcome {
+            self.engine.on_dialed(now, dial, Err(e.to_string()));
+        }
+    }
+
+    /// Lets a closed leg send what it has.
+    fn linger(&mut self, now: Time, mut endpoint: TcpEndpoint) {
+        endpoint.shutdown_write();
+        if endpoint.error().is_some() {
+            return;
+        }
+        let key = self.next_linger;
+        self.next_linger = self.next_linger.wrapping_add(1);
+        if self.poller.add(endpoint.fd(), LINGER | u64::from(key), Interest::BOTH).is_ok() {
+            let until = now + self.config.linger.as_nanos() as Time;
+            self.lingering.insert(key, Lingering { endpoint, until });
+        }
+    }
+
+    fn linger_on(&mut self, key: u32) {
+        let Some(l) = self.lingering.get_mut(&key) else { return };
+        loop {
+            match l.endpoint.poll(|_| {}) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    // The peer has closed too, or the leg broke: either way it is over.
+                    let _ = self.poller.remove(l.endpoint.fd());
+                    self.lingering.remove(&key);
+                    return;
+                }
+            }
+        }
+        if !l.endpoint.wants_write() {
+            // Only the end of the peer's stream is of interest now.
+            let _ = self.poller.modify(l.endpoint.fd(), LINGER | u64::from(key), Interest::READ);
+        }
+    }
+
+    fn expire(&mut self, now: Time) {
+        if self.lingering.values().any(|l| l.until <= now) {
+            let poller = &self.poller;
+            self.lingering.retain(|_, l| {
+                let keep = l.until > now;
+                if !keep {
+                    let _ = poller.remove(l.endpoint.fd());
+                    l.endpoint.abort();
+                }
+                keep
+            });
+        }
+    }
+
+    #[cold]
+    fn log(&self, event: &Event) {
+        let node = &self.shared.node;
+        match event {
+            Event::Stranger { peer, why } => warn!("mesh[W42] node {node}: dropped a stranger from {peer}: {why}"),
+            Event::PathOpen { class, from, to } => {
+                info!("node {node}: relays a path from {from} to {to}, {class} hops made")
+            }
+            Event::PathBroken { code, why } => {
+                warn!("mesh[E{code:02}] node {node}: a path through this node broke: {why}")
+            }
+            Event::TrunkUp { local, remote, out } => {
+                let way = if *out { "to" } else { "from" };
+                info!("node {node}: trunk {way} {remote} at {local} stands");
+            }
+            Event::TrunkDown { local, remote, why } => info!("node {node}: trunk {local} - {remote} is gone: {why}"),
+        }
+    }
+}
+
+fn same_subnet(local: Ipv4Addr, prefix: u8, peer: Ipv4Addr) -> bool {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+    (u32::from(local) ^ u32::from(peer)) & mask == 0
+}
