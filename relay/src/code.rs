@@ -28,3 +28,5 @@ pub const PEER_CLOSED: u16 = 58;
 pub const LEG_BROKEN: u16 = 59;
 /// A posted transfer made no progress for too long.
 pub const STALLED: u16 = 40;
+/// The relay thread of this process has ended.
+pub const THREAD_ENDED: u16 = 83;

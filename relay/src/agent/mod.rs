@@ -25,6 +25,7 @@ use mesh_link::tcp::dial::listen;
 use mesh_link::tcp::{Limits, TcpEndpoint};
 use thiserror::Error;
 
+use crate::code;
 use crate::engine::{Config, ConnectRequest, Engine, SendPath};
 use crate::wire::{Msg, Refusal};
 
@@ -68,7 +69,7 @@ pub enum AgentError {
     },
     /// A port's address cannot be listened on.
     #[error(
-        "mesh[E60] node {node}: cannot listen on {address}:{port}: {source}; is the address configured on this host?"
+        "mesh[E81] node {node}: cannot listen on {address}:{port}: {source}; is the address configured on this host?"
     )]
     Listen {
         /// This node.
@@ -81,7 +82,7 @@ pub enum AgentError {
         source: std::io::Error,
     },
     /// The slots' memory cannot be had.
-    #[error("mesh[E61] node {node}: cannot get {mib} MiB for relay slots: {source}; lower NCCL_MESH_RELAY_MEMORY_MB")]
+    #[error("mesh[E82] node {node}: cannot get {mib} MiB for relay slots: {source}; lower NCCL_MESH_RELAY_MEMORY_MB")]
     Memory {
         /// This node.
         node: String,
@@ -91,7 +92,7 @@ pub enum AgentError {
         source: std::io::Error,
     },
     /// Something else of the operating system.
-    #[error("mesh[E62] node {node}: cannot start the relay thread: {what}: {source}")]
+    #[error("mesh[E83] node {node}: cannot start the relay thread: {what}: {source}")]
     System {
         /// This node.
         node: String,
@@ -320,8 +321,8 @@ impl Connecting {
         self.done |= outcome.is_some();
         if outcome.is_none() && !self.done && !self.agent.alive() {
             self.done = true;
-            let text = format!("mesh[E62] node {}: the relay thread has ended", self.agent.shared.node);
-            return Some(Err(Refusal { code: 62, text }));
+            let text = format!("mesh[E83] node {}: the relay thread has ended", self.agent.shared.node);
+            return Some(Err(Refusal { code: code::THREAD_ENDED, text }));
         }
         outcome
     }

@@ -112,9 +112,9 @@ impl Runner {
         shared.ended.store(true, Ordering::Release);
         match outcome {
             Ok(Ok(())) => {}
-            Ok(Err(e)) => warn!("mesh[E62] node {}: the relay thread ends: {e}", shared.node),
+            Ok(Err(e)) => warn!("mesh[E83] node {}: the relay thread ends: {e}", shared.node),
             Err(_) => {
-                warn!("mesh[E62] node {}: the relay thread has failed; all its connections are lost", shared.node)
+                warn!("mesh[E83] node {}: the relay thread has failed; all its connections are lost", shared.node)
             }
         }
     }
@@ -250,7 +250,7 @@ impl Runner {
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) => return warn!("mesh[E62] node {}: accept on {local}: {e}", self.shared.node),
+                Err(e) => return warn!("mesh[E83] node {}: accept on {local}: {e}", self.shared.node),
             }
         }
     }
@@ -259,14 +259,14 @@ impl Runner {
         let endpoint = match TcpEndpoint::new(stream, self.config.limits) {
             Ok(endpoint) => endpoint,
             Err(e) => {
-                warn!("mesh[E62] node {}: leg between {local} and {remote}: {e}", self.shared.node);
+                warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
                 return None;
             }
         };
         let fd = endpoint.fd();
         let leg = self.legs.add(Leg::new(endpoint, remote, self.shared.links.of(local, remote)));
         if let Err(e) = self.poller.add(fd, LEG | u64::from(leg.0), Interest::READ) {
-            warn!("mesh[E62] node {}: leg between {local} and {remote}: {e}", self.shared.node);
+            warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
             self.legs.remove(leg);
             return None;
         }
@@ -391,7 +391,7 @@ impl Runner {
         let Some(payload) = self.slab.slot(slot as usize).sub(HEADER_BYTES, len as usize) else { return };
         if let Err(e) = leg.endpoint.post_write(u64::from(slot), header, payload, target, Some(imm)) {
             // Broken: the next poll says why. Full cannot be: the engine posts no more than there are slots.
-            warn!("mesh[E62] node {}: write to {}: {e}", self.shared.node, leg.remote);
+            warn!("mesh[E83] node {}: write to {}: {e}", self.shared.node, leg.remote);
             leg.endpoint.abort();
         }
         leg.sent.fetch_add(u64::from(len), Ordering::Relaxed);
