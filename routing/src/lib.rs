@@ -9,6 +9,7 @@
 //! are `Send + Sync` and may be used from any thread.
 #![forbid(unsafe_code)]
 
+mod check;
 pub mod cuts;
 mod derive;
 mod file;

@@ -14,7 +14,7 @@
 
 use crate::spread::{self, Spread};
 use crate::topology::ordered;
-use crate::{Cost, EdgeId, End, Hop, Lane, LinkId, NodeId, Policy, Route, Topology};
+use crate::{Cost, EdgeId, End, LinkId, NodeId, Policy, Route, Topology};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::OnceLock;
 
@@ -36,7 +36,7 @@ pub struct Router {
     /// Sum of the speeds of the links that are up, by edge.
     pub(crate) capacity: Vec<u64>,
     /// Links that are up, by edge, in rail order.
-    rails: Vec<Vec<(LinkId, [End; 2])>>,
+    pub(crate) rails: Vec<Vec<(LinkId, [End; 2])>>,
     by_pair: HashMap<[NodeId; 2], EdgeId>,
     policy: Policy,
     spread: OnceLock<Spread>,
@@ -210,37 +210,6 @@ impl Router {
         }
         let levels = self.levels(to, &Banned::default());
         levels.hops.iter().map(|&hops| (hops != FAR).then_some(hops as usize)).collect()
-    }
-
-    /// The route pinned to one link a hop: rail `n` of each edge, modulo its rails that are up. `None` if an edge of
-    /// the route has none.
-    pub fn lane(&self, route: &Route, n: usize) -> Option<Lane> {
-        let mut hops = Vec::with_capacity(route.hops());
-        for (from, to) in route.steps() {
-            let rails = &self.rails[self.edge_up(from, to)?.index()];
-            let (link, ends) = &rails[n % rails.len()];
-            let (near, far) = if ends[0].node == from { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
-            hops.push(Hop { link: *link, from: near.address, to: far.address });
-        }
-        Some(Lane { hops })
-    }
-
-    /// As many lanes of a route as share no link: one for each rail of its edge with the fewest.
-    pub fn lanes(&self, route: &Route) -> Vec<Lane> {
-        let rails = |(a, b)| self.edge_up(a, b).map_or(0, |edge| self.rails[edge.index()].len());
-        let count = route.steps().map(rails).min().unwrap_or(0);
-        (0..count).filter_map(|n| self.lane(route, n)).collect()
-    }
-
-    /// A lane for each link between two adjacent nodes, in rail order; none if they are not adjacent.
-    pub fn lanes_of_edge(&self, from: NodeId, to: NodeId) -> Vec<Lane> {
-        if self.edge_up(from, to).is_none() { Vec::new() } else { self.lanes(&Route::new(vec![from, to])) }
-    }
-
-    /// The links that are up on the edge between two nodes, in rail order.
-    pub fn links_up(&self, a: NodeId, b: NodeId) -> impl Iterator<Item = LinkId> + '_ {
-        let rails = self.edge_up(a, b).map_or(&[][..], |edge| &self.rails[edge.index()]);
-        rails.iter().map(|&(link, _)| link)
     }
 
     /// Pairs of nodes without a route, each once, in natural order. Nodes that are down are left out.

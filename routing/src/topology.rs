@@ -1,6 +1,7 @@
 //! The topology: nodes, ports, and the links and edges that follow from shared subnets.
 
-use crate::derive::{self, Places};
+use crate::check::{Places, check};
+use crate::derive;
 use crate::fnv::Fnv;
 use crate::graph::Graph;
 use crate::{
@@ -38,7 +39,7 @@ impl Topology {
     /// # Errors
     /// Everything that is wrong, at once.
     pub fn from_nodes(nodes: Vec<NodeSpec>, switches: Vec<Subnet>, policy: Policy) -> Result<Self, Vec<Problem>> {
-        let problems = derive::check(&nodes, &switches, &Places::default());
+        let problems = check(&nodes, &switches, &Places::default());
         if problems.is_empty() { Ok(derive::build(nodes, switches, policy)) } else { Err(problems) }
     }
 
@@ -50,7 +51,7 @@ impl Topology {
     /// makes more of them than there are cables: the caller knows from its beacons which exist and rules the others
     /// out with [`Router::avoiding`](crate::Router::avoiding).
     pub fn discovered(nodes: Vec<NodeSpec>, switches: Vec<Subnet>, policy: Policy) -> (Self, Vec<Problem>) {
-        let problems = derive::check(&nodes, &switches, &Places::default());
+        let problems = check(&nodes, &switches, &Places::default());
         (derive::build(derive::usable(nodes), switches, policy), problems)
     }
 
@@ -63,7 +64,7 @@ impl Topology {
         let mut problems = read.problems;
         // Without any node that could be read, what is missing has been said already.
         if !read.nodes.is_empty() || problems.is_empty() {
-            problems.extend(derive::check(&read.nodes, &read.switches, &read.places));
+            problems.extend(check(&read.nodes, &read.switches, &read.places));
         }
         if problems.is_empty() {
             return Ok(derive::build(read.nodes, read.switches, read.policy));

@@ -3,7 +3,7 @@
 
 use super::table::{Lines, Report, Table};
 use super::{NODE_KEYS, POLICY_KEYS, PORT_KEYS, SCHEMA, SWITCH_KEYS, TOP_KEYS};
-use crate::derive::Places;
+use crate::check::Places;
 use crate::{NodeSpec, Policy, PortSpec, Problem, ProblemCode, Subnet};
 use std::net::Ipv4Addr;
 use toml::de::DeTable;
