@@ -1,9 +1,10 @@
 //! Preloaded library that lets only cabled ports of a make-believe fabric talk.
 //!
 //! All nodes of a make-believe fabric live on one machine, where every loopback address reaches every other. Loaded with
-//! `LD_PRELOAD` into a node's process, this library stands between the process and the C library's `connect`, `bind` and
-//! `send…`, and gives the node the view of a host on real cables: its own ports, and through each port only what that port is
-//! cabled to. Addresses that are no port of the fabric are left alone.
+//! `LD_PRELOAD` into a node's process, this library stands between the process and the C library's socket functions, and gives
+//! the node the view of a host on real cables: its own ports, and through each port only what that port is cabled to. Ports keep
+//! the addresses of the topology, whatever they are: each stands for a loopback address, its place, and the process sees the
+//! address where the kernel sees the place. Addresses that are no port of the fabric are left alone.
 //!
 //! Two environment variables say what is cabled: `MESH_FABRIC` names the fabric file ([`rules::Fabric::parse`] has its
 //! format), `MESH_FABRIC_NODE` lists the addresses of this node's own ports, separated by commas. If either is missing or

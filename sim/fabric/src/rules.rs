@@ -1,8 +1,10 @@
-//! Who may talk to whom: the cables of a fabric as one node sees them.
+//! Who may talk to whom, and where: the cables of a fabric as one node sees them.
+//!
+//! A port has an address, by which the nodes know it, and a place, the loopback address of this machine at which it is found.
 //!
 //! Pure: no sockets, no environment. Any thread may ask, an answer costs one or two look-ups.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -11,8 +13,10 @@ use std::net::Ipv4Addr;
 pub struct Fabric {
     /// Both directions of every cable.
     cables: HashSet<(Ipv4Addr, Ipv4Addr)>,
-    /// Every port of the fabric.
-    ports: HashSet<Ipv4Addr>,
+    /// The place of every port of the fabric, by the port's address.
+    places: HashMap<Ipv4Addr, Ipv4Addr>,
+    /// The same the other way round.
+    addresses: HashMap<Ipv4Addr, Ipv4Addr>,
     /// The ports of this node, in the order given.
     own: Vec<Ipv4Addr>,
 }
@@ -35,7 +39,7 @@ pub enum Verdict {
 /// Why a fabric cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FabricError {
-    /// A line of the fabric file is neither `ADDRESS ADDRESS` nor `ADDRESS`.
+    /// A line of the fabric file is none that is known, or says again what has been said.
     Line {
         /// Counted from 1.
         number: usize,
@@ -60,7 +64,7 @@ impl fmt::Display for FabricError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line { number, text } => {
-                write!(f, "line {number} is neither \"ADDRESS ADDRESS\" (a cable) nor \"ADDRESS\" (a port): {text:?}")
+                write!(f, "line {number} is neither \"port ADDRESS PLACE\" nor \"cable PORT PORT\": {text:?}")
             }
             Self::Empty => write!(f, "the fabric file names no port"),
             Self::Own { text } => write!(f, "{text:?} in the list of this node's ports is not an IPv4 address"),
@@ -72,38 +76,25 @@ impl fmt::Display for FabricError {
 impl std::error::Error for FabricError {}
 
 impl Fabric {
-    /// Reads a fabric file: one cable a line as `ADDRESS ADDRESS`, a port without a cable as `ADDRESS`; empty lines and what
-    /// follows a `#` do not count. `own` lists this node's ports, separated by commas; it may be empty.
+    /// Reads a fabric file: a port a line as `port ADDRESS PLACE`, and after both of its ports a cable as `cable PORT PORT`, ports
+    /// by their addresses; empty lines and what follows a `#` do not count. Address and place may be the same. `own` lists the
+    /// addresses of this node's ports, separated by commas; it may be empty.
     ///
     /// # Errors
     /// The first thing that is malformed, see [`FabricError`].
     pub fn parse(file: &str, own: &str) -> Result<Self, FabricError> {
-        let mut fabric = Self { cables: HashSet::new(), ports: HashSet::new(), own: Vec::new() };
+        let (places, addresses) = (HashMap::new(), HashMap::new());
+        let mut fabric = Self { cables: HashSet::new(), places, addresses, own: Vec::new() };
         for (index, line) in file.lines().enumerate() {
             let content = line.split('#').next().unwrap_or_default();
-            let malformed = || FabricError::Line { number: index + 1, text: line.to_owned() };
-            let mut ends = Vec::with_capacity(2);
-            for word in content.split_whitespace() {
-                ends.push(word.parse::<Ipv4Addr>().map_err(|_| malformed())?);
-            }
-            match ends[..] {
-                [] => {}
-                [port] => {
-                    fabric.ports.insert(port);
-                }
-                [a, b] if a != b => {
-                    fabric.ports.extend([a, b]);
-                    fabric.cables.extend([(a, b), (b, a)]);
-                }
-                _ => return Err(malformed()),
-            }
+            fabric.line(content).ok_or_else(|| FabricError::Line { number: index + 1, text: line.to_owned() })?;
         }
-        if fabric.ports.is_empty() {
+        if fabric.places.is_empty() {
             return Err(FabricError::Empty);
         }
         for word in own.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let address = word.parse().map_err(|_| FabricError::Own { text: word.to_owned() })?;
-            if !fabric.ports.contains(&address) {
+            if !fabric.places.contains_key(&address) {
                 return Err(FabricError::Foreign { address });
             }
             fabric.own.push(address);
@@ -111,11 +102,34 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// May this node reach `destination` from `source` (`None`: not bound yet)?
+    fn line(&mut self, content: &str) -> Option<()> {
+        let words: Vec<&str> = content.split_whitespace().collect();
+        match words[..] {
+            [] => {}
+            ["port", address, place] => {
+                let (address, place) = (address.parse().ok()?, place.parse().ok()?);
+                let fresh = self.places.insert(address, place).is_none();
+                let alone = self.addresses.insert(place, address).is_none();
+                (fresh && alone).then_some(())?;
+            }
+            ["cable", a, b] => {
+                let (a, b) = (a.parse().ok()?, b.parse().ok()?);
+                let known = self.places.contains_key(&a) && self.places.contains_key(&b);
+                (known && a != b).then_some(())?;
+                self.cables.extend([(a, b), (b, a)]);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// May this node reach `destination` from `source` (`None`: not bound yet)? Both are addresses, not places.
     #[must_use]
     pub fn reach(&self, source: Option<Ipv4Addr>, destination: Ipv4Addr) -> Verdict {
-        if !self.ports.contains(&destination) {
-            return Verdict::Outside;
+        if !self.places.contains_key(&destination) {
+            // A place is not an address: nobody gets there past the cables.
+            let is_place = self.addresses.contains_key(&destination);
+            return if is_place { Verdict::Unreachable } else { Verdict::Outside };
         }
         let to_itself = self.own.contains(&destination);
         match source {
@@ -132,10 +146,22 @@ impl Fabric {
         }
     }
 
-    /// May this node bind to `address`? Only another node's port is out of bounds.
+    /// May this node bind to `address`? Another node's port is out of bounds, and so is every place.
     #[must_use]
     pub fn may_bind(&self, address: Ipv4Addr) -> bool {
-        self.own.contains(&address) || !self.ports.contains(&address)
+        self.own.contains(&address) || !(self.places.contains_key(&address) || self.addresses.contains_key(&address))
+    }
+
+    /// Where a port is found; an address that is no port's is its own place.
+    #[must_use]
+    pub fn place(&self, address: Ipv4Addr) -> Ipv4Addr {
+        self.places.get(&address).copied().unwrap_or(address)
+    }
+
+    /// What the nodes call a place; one that no port has is its own address.
+    #[must_use]
+    pub fn address(&self, place: Ipv4Addr) -> Ipv4Addr {
+        self.addresses.get(&place).copied().unwrap_or(place)
     }
 }
 
@@ -143,16 +169,19 @@ impl Fabric {
 mod tests {
     use super::*;
 
-    const A0: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
-    const B0: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 2);
-    const A1: Ipv4Addr = Ipv4Addr::new(127, 9, 1, 1);
-    const C0: Ipv4Addr = Ipv4Addr::new(127, 9, 1, 2);
-    const D0: Ipv4Addr = Ipv4Addr::new(127, 9, 2, 1);
+    const A0: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+    const B0: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+    const A1: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 1);
+    const C0: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 2);
+    const D0: Ipv4Addr = Ipv4Addr::new(10, 9, 2, 1);
+    const PLACE_OF_B0: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 2);
     const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 
+    const FILE: &str = "# a has two cables\nport 10.9.0.1 127.9.0.1\nport 10.9.0.2 127.9.0.2\ncable 10.9.0.1 10.9.0.2\n\n\
+        port 10.9.1.1 127.9.0.3 # to c\nport 10.9.1.2 127.9.0.4\n cable\t10.9.1.1 10.9.1.2\nport 10.9.2.1 10.9.2.1\n";
+
     fn node_a() -> Fabric {
-        let file = "# a's two cables\n127.9.0.1 127.9.0.2\n\n127.9.1.1\t127.9.1.2 # to c\n127.9.2.1\n";
-        Fabric::parse(file, "127.9.0.1, 127.9.1.1").expect("well formed")
+        Fabric::parse(FILE, "10.9.0.1, 10.9.1.1").expect("well formed")
     }
 
     #[test]
@@ -179,33 +208,51 @@ mod tests {
     }
 
     #[test]
-    fn a_node_reaches_its_own_ports_and_everything_outside() {
+    fn a_node_reaches_its_own_ports_and_everything_outside_but_no_place() {
         let fabric = node_a();
         assert_eq!(fabric.reach(Some(A0), A1), Verdict::Cabled);
         assert_eq!(fabric.reach(Some(A0), OUTSIDE), Verdict::Outside);
         assert_eq!(fabric.reach(None, OUTSIDE), Verdict::Outside);
+        assert_eq!(fabric.reach(None, PLACE_OF_B0), Verdict::Unreachable);
     }
 
     #[test]
-    fn only_other_nodes_ports_cannot_be_bound() {
+    fn other_nodes_ports_and_places_cannot_be_bound() {
         let fabric = node_a();
         assert!(fabric.may_bind(A0) && fabric.may_bind(OUTSIDE) && fabric.may_bind(Ipv4Addr::UNSPECIFIED));
-        assert!(!fabric.may_bind(B0) && !fabric.may_bind(D0));
+        assert!(!fabric.may_bind(B0) && !fabric.may_bind(D0) && !fabric.may_bind(PLACE_OF_B0));
+    }
+
+    #[test]
+    fn addresses_and_places_lead_to_each_other() {
+        let fabric = node_a();
+        assert_eq!((fabric.place(B0), fabric.address(PLACE_OF_B0)), (PLACE_OF_B0, B0));
+        assert_eq!((fabric.place(D0), fabric.address(D0)), (D0, D0));
+        assert_eq!((fabric.place(OUTSIDE), fabric.address(OUTSIDE)), (OUTSIDE, OUTSIDE));
     }
 
     #[test]
     fn whatever_is_malformed_is_refused() {
-        // given files with a fault each, then the fault is named
-        for (file, number) in [("127.9.0.1 127.9.0.2 127.9.0.3", 1), ("127.9.0.1\n127.9.0.x 127.9.0.2", 2)] {
-            let error = Fabric::parse(file, "").expect_err("malformed");
-            assert!(matches!(error, FabricError::Line { number: n, .. } if n == number), "{error}");
+        // given lines with a fault each behind two sound ports, then the line is named
+        let ports = "port 10.9.0.1 127.9.0.1\nport 10.9.0.2 127.9.0.2\n";
+        let faults = [
+            "10.9.0.1 10.9.0.2",
+            "port 10.9.0.3",
+            "port 10.9.0.x 127.9.0.3",
+            "port 10.9.0.1 127.9.0.3",
+            "port 10.9.0.3 127.9.0.1",
+            "cable 10.9.0.1 10.9.0.1",
+            "cable 10.9.0.1 10.9.0.3",
+            "cable 10.9.0.1 10.9.0.2 10.9.0.1",
+        ];
+        for fault in faults {
+            let error = Fabric::parse(&format!("{ports}{fault}"), "").expect_err(fault);
+            assert_eq!(error, FabricError::Line { number: 3, text: fault.to_owned() });
         }
-        let same_end = Fabric::parse("127.9.0.1 127.9.0.1", "").expect_err("a cable has two ends");
-        assert!(matches!(same_end, FabricError::Line { .. }));
         assert_eq!(Fabric::parse("# nothing\n", "").expect_err("no port"), FabricError::Empty);
-        let own = Fabric::parse("127.9.0.1 127.9.0.2", "127.9.0").expect_err("no address");
-        assert_eq!(own, FabricError::Own { text: "127.9.0".to_owned() });
-        let foreign = Fabric::parse("127.9.0.1 127.9.0.2", "127.9.0.3").expect_err("not in the fabric");
-        assert_eq!(foreign, FabricError::Foreign { address: Ipv4Addr::new(127, 9, 0, 3) });
+        let own = Fabric::parse(ports, "10.9.0").expect_err("no address");
+        assert_eq!(own, FabricError::Own { text: "10.9.0".to_owned() });
+        let foreign = Fabric::parse(ports, "127.9.0.1").expect_err("a place is not an address");
+        assert_eq!(foreign, FabricError::Foreign { address: Ipv4Addr::new(127, 9, 0, 1) });
     }
 }

@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// node a: .0.1 (cabled to b's .0.2) and .1.1 (cabled to c's .1.2); b and c share no cable.
-const FABRIC: &str = "127.77.0.1 127.77.0.2\n127.77.1.1 127.77.1.2\n127.77.2.1 127.77.2.2 # b to d\n";
-const NODE_A: &str = "127.77.0.1,127.77.1.1";
+/// Node a: 10.7.0.1 (cabled to b's 10.7.0.2) and 10.7.1.1 (cabled to c's 10.7.1.2); b and d share a cable that does not touch a.
+/// The place of 10.7.x.y is 127.77.x.y.
+const FABRIC: &str = "port 10.7.0.1 127.77.0.1\nport 10.7.0.2 127.77.0.2\ncable 10.7.0.1 10.7.0.2\n\
+    port 10.7.1.1 127.77.1.1\nport 10.7.1.2 127.77.1.2\ncable 10.7.1.1 10.7.1.2\n\
+    port 10.7.2.1 127.77.2.1 # b to d\nport 10.7.2.2 127.77.2.2\ncable 10.7.2.1 10.7.2.2\n";
+const NODE_A: &str = "10.7.0.1,10.7.1.1";
 
 fn library() -> PathBuf {
     let program = std::env::current_exe().expect("own path");
@@ -67,6 +70,17 @@ fn a_node() {
             socket.send_to(b"beacon", address(to))?;
             socket.local_addr()
         }),
+        ["meet", at] => TcpListener::bind((at, 0)).and_then(|listener| {
+            let caller = TcpStream::connect(listener.local_addr()?)?;
+            let (accepted, source) = listener.accept()?;
+            assert_eq!((caller.local_addr()?, caller.peer_addr()?), (source, accepted.local_addr()?));
+            assert_eq!(accepted.peer_addr()?, source);
+            Ok(source)
+        }),
+        ["echo", at] => UdpSocket::bind((at, 0)).and_then(|socket| {
+            socket.send_to(b"self", socket.local_addr()?)?;
+            socket.recv_from(&mut [0; 8]).map(|(_, source)| source)
+        }),
         _ => panic!("unknown action {action}"),
     };
     match report {
@@ -104,21 +118,26 @@ fn connect_from(from: &str, to: SocketAddr) -> std::io::Result<SocketAddr> {
     }
 }
 
+/// A listener at a place (this program is outside the fabric), and its address inside the fabric.
 fn listener(at: &str) -> (TcpListener, String) {
     let listener = TcpListener::bind((at, 0)).expect("loopback address");
     let address = listener.local_addr().expect("bound").to_string();
-    (listener, address)
+    (listener, inside(&address))
+}
+
+fn inside(place: &str) -> String {
+    place.replace("127.77.", "10.7.")
 }
 
 #[test]
 fn a_cabled_pair_connects_from_the_right_port() {
     // given listeners on b and c, when a connects without choosing a source, then it comes from the port cabled to each
     let (_b, b) = listener("127.77.0.2");
-    assert_eq!(on_node_a(&["connect", &b]), "from 127.77.0.1");
+    assert_eq!(on_node_a(&["connect", &b]), "from 10.7.0.1");
     let (_c, c) = listener("127.77.1.2");
-    assert_eq!(on_node_a(&["connect", &c]), "from 127.77.1.1");
+    assert_eq!(on_node_a(&["connect", &c]), "from 10.7.1.1");
     // and when it chooses the cabled port itself, then that holds
-    assert_eq!(on_node_a(&["connect-from", "127.77.1.1", &c]), "from 127.77.1.1");
+    assert_eq!(on_node_a(&["connect-from", "10.7.1.1", &c]), "from 10.7.1.1");
 }
 
 #[test]
@@ -129,14 +148,19 @@ fn what_is_not_cabled_is_refused() {
     // when no port of a is cabled to it, then the network is unreachable
     assert_eq!(on_node_a(&["connect", &d]), format!("errno {}", libc::ENETUNREACH));
     // when the chosen port is not the one that is cabled, or no port of the fabric, then it is refused
-    assert_eq!(on_node_a(&["connect-from", "127.77.1.1", &b]), format!("errno {}", libc::ECONNREFUSED));
+    assert_eq!(on_node_a(&["connect-from", "10.7.1.1", &b]), format!("errno {}", libc::ECONNREFUSED));
     assert_eq!(on_node_a(&["connect-from", "127.0.0.1", &b]), format!("errno {}", libc::ECONNREFUSED));
+    // when it goes for the place behind the address, then there is no way either
+    let place = b.replace("10.7.", "127.77.");
+    assert_eq!(on_node_a(&["connect", &place]), format!("errno {}", libc::ENETUNREACH));
 }
 
 #[test]
 fn another_nodes_port_cannot_be_bound() {
-    assert_eq!(on_node_a(&["bind", "127.77.0.2"]), format!("errno {}", libc::EADDRNOTAVAIL));
-    assert_eq!(on_node_a(&["bind", "127.77.0.1"]), "from 127.77.0.1");
+    assert_eq!(on_node_a(&["bind", "10.7.0.2"]), format!("errno {}", libc::EADDRNOTAVAIL));
+    assert_eq!(on_node_a(&["bind", "10.7.0.1"]), "from 10.7.0.1");
+    let place = on_node_a(&["bind", "127.77.0.1"]);
+    assert_eq!(place, format!("errno {}", libc::EADDRNOTAVAIL), "a place is not an address");
     assert_eq!(on_node_a(&["bind", "0.0.0.0"]), "from 0.0.0.0");
 }
 
@@ -151,7 +175,15 @@ fn addresses_outside_the_fabric_pass() {
 fn a_node_reaches_its_own_port() {
     // given a listener on a's own port, when a connects to it, then the source is a port of a as on a real host
     let (_own, at) = listener("127.77.1.1");
-    assert_eq!(on_node_a(&["connect", &at]), "from 127.77.1.1");
+    assert_eq!(on_node_a(&["connect", &at]), "from 10.7.1.1");
+}
+
+#[test]
+fn a_listening_node_sees_addresses_not_places() {
+    // given a that listens on its own port and connects to it, then both ends have the fabric's addresses
+    assert_eq!(on_node_a(&["meet", "10.7.0.1"]), "from 10.7.0.1");
+    // and so has the source of a datagram
+    assert_eq!(on_node_a(&["echo", "10.7.0.1"]), "from 10.7.0.1");
 }
 
 #[test]
@@ -161,8 +193,8 @@ fn datagrams_keep_to_the_cables_too() {
     b.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
     let d = UdpSocket::bind("127.77.2.2:0").expect("loopback address");
     d.set_nonblocking(true).expect("a socket");
-    let to_b = b.local_addr().expect("bound").to_string();
-    let to_d = d.local_addr().expect("bound").to_string();
+    let to_b = inside(&b.local_addr().expect("bound").to_string());
+    let to_d = inside(&d.local_addr().expect("bound").to_string());
     // when a sends to b unbound, then b sees a's cabled port as the source
     assert_eq!(on_node_a(&["udp", "0.0.0.0", &to_b]), "from 0.0.0.0");
     let mut buffer = [0; 16];
@@ -170,7 +202,7 @@ fn datagrams_keep_to_the_cables_too() {
     assert_eq!((&buffer[..size], source.ip().to_string()), (&b"beacon"[..], "127.77.0.1".to_owned()));
     // when a sends to d, or to b from the wrong port, then nothing leaves
     assert_eq!(on_node_a(&["udp", "0.0.0.0", &to_d]), format!("errno {}", libc::ENETUNREACH));
-    assert_eq!(on_node_a(&["udp", "127.77.1.1", &to_d]), format!("errno {}", libc::ECONNREFUSED));
+    assert_eq!(on_node_a(&["udp", "10.7.1.1", &to_d]), format!("errno {}", libc::ECONNREFUSED));
     assert_eq!(d.recv_from(&mut buffer).expect_err("nothing came").kind(), ErrorKind::WouldBlock);
 }
 
@@ -185,7 +217,7 @@ fn ended_with_reason(output: &Output, reason: &str) {
 fn without_a_sound_fabric_the_process_ends() {
     // given no file, a missing one, a malformed one, no list of ports, and a list that the file does not know
     let sound = FabricFile::with(FABRIC);
-    let malformed = FabricFile::with("127.77.0.1 127.77.0.two\n");
+    let malformed = FabricFile::with("port 10.7.0.1 127.77.0.one\n");
     let start = |fabric: Option<&PathBuf>, own: Option<&str>| {
         let mut command = node(&["bind", "127.0.0.1"]);
         command.env_remove("MESH_FABRIC").env_remove("MESH_FABRIC_NODE");
@@ -198,5 +230,5 @@ fn without_a_sound_fabric_the_process_ends() {
     ended_with_reason(&start(Some(&PathBuf::from("/nonexistent/fabric")), Some(NODE_A)), "cannot read");
     ended_with_reason(&start(Some(&malformed.0), Some(NODE_A)), "line 1");
     ended_with_reason(&start(Some(&sound.0), None), "MESH_FABRIC_NODE is not set");
-    ended_with_reason(&start(Some(&sound.0), Some("127.77.9.9")), "not in the fabric file");
+    ended_with_reason(&start(Some(&sound.0), Some("10.7.9.9")), "not in the fabric file");
 }
