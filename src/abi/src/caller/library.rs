@@ -71,6 +71,19 @@ impl Plugin {
         }
     }
 
+    /// A plugin that is part of this program: `table` is its table of `version`.
+    ///
+    /// # Errors
+    /// [`OpenError`]: an unknown version or an incomplete table.
+    ///
+    /// # Safety
+    /// `table` is a table of that version, which is never written and lives as long as the plugin is used.
+    pub unsafe fn from_table(table: *const c_void, version: u32) -> Result<Self, OpenError> {
+        let calls = read_table(table, version)?;
+        let path = PathBuf::from("(this program)");
+        Ok(Self { calls, version, contexts: Mutex::new(0), path, library: core::ptr::null_mut() })
+    }
+
     /// Version of the table in use.
     pub fn version(&self) -> u32 {
         self.version
@@ -106,6 +119,9 @@ impl Plugin {
 
     /// `dlclose`, as NCCL does when its last communicator goes. No handle may be used afterwards.
     pub fn close(self) {
+        if self.library.is_null() {
+            return; // part of this program
+        }
         // SAFETY: `library` came from `dlopen` and is closed once, since `self` is consumed.
         unsafe { libc::dlclose(self.library) };
     }
