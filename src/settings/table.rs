@@ -1,0 +1,174 @@
+//! Every setting, once: help, documents, listing and reading are made from this table.
+//!
+//! For: the loader, `nccl-mesh env`, `docs/settings.md`. Must not know: what the settings do. Threads: constant.
+
+use std::time::Duration;
+
+use super::value::{Kind, Value};
+use super::{PREFIX, Settings};
+
+/// One setting.
+pub struct Setting {
+    /// Name without the prefix.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Text of the default; empty if unset means something of its own, which `doc` tells.
+    pub default: &'static str,
+    /// Unit of the value, or empty.
+    pub unit: &'static str,
+    /// What it means, in a sentence or two.
+    pub doc: &'static str,
+    /// The part of the system that reads it.
+    pub used_in: &'static str,
+    /// Puts a value into its field.
+    pub(super) store: fn(&mut Settings, Value),
+}
+
+impl std::fmt::Debug for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setting").field("name", &self.name).field("default", &self.default).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Setting {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Setting {}
+
+impl Setting {
+    /// Name in the environment.
+    pub fn full_name(&self) -> String {
+        format!("{PREFIX}{}", self.name)
+    }
+}
+
+/// All settings, grouped by subject.
+pub fn table() -> &'static [Setting] {
+    TABLE
+}
+
+/// A row whose value goes through `$convert` into `$field`; a value of another kind cannot come from the kind's parser.
+macro_rules! row {
+    ($name:literal, $kind:expr, $default:literal, $unit:literal, $used:literal, $field:ident, $pattern:pat => $convert:expr,
+     $doc:literal) => {
+        Setting {
+            name: $name,
+            kind: $kind,
+            default: $default,
+            unit: $unit,
+            doc: $doc,
+            used_in: $used,
+            store: |settings, value| {
+                if let $pattern = value {
+                    settings.$field = $convert;
+                }
+            },
+        }
+    };
+}
+
+/// A row that is accepted for the sake of people who have it set.
+macro_rules! idle {
+    ($name:literal, $reason:literal) => {
+        Setting {
+            name: $name,
+            kind: Kind::Idle($reason),
+            default: "",
+            unit: "",
+            doc: concat!("Accepted, without effect: ", $reason, "."),
+            used_in: "nowhere",
+            store: |_, _| {},
+        }
+    };
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// The parsers' ranges keep every number below what its field holds.
+const fn number(min: u64, max: u64) -> Kind {
+    Kind::Number { min, max }
+}
+
+#[rustfmt::skip]
+static TABLE: &[Setting] = &[
+    // Where things are.
+    row!("CONF", Kind::Path, "", "", "settings", conf, Value::Text(t) => Some(t.into()),
+        "TOML file with further settings, names in lower case without the prefix. The environment wins. Unset: none."),
+    row!("TOPOLOGY", Kind::Path, "", "", "agent", topology, Value::Text(t) => Some(t.into()),
+        "Topology file, a contract that is checked against what is found. Unset: the agents learn the topology by themselves."),
+    row!("NODE", Kind::Text, "", "", "agent", node, Value::Text(t) => Some(t),
+        "Name of this node in the topology. Unset: the node that has one of this host's addresses."),
+    row!("PORT", number(1, 65535), "17917", "", "agent", port, Value::Number(n) => n as u16,
+        "TCP port of agents, the same on all nodes."),
+    row!("GID_INDEX", number(0, 255), "", "", "verbs links", gid_index, Value::Number(n) => Some(n as u32),
+        "Forces an index of the GID table: an escape hatch. Unset: the RoCE v2 GID that holds the port's address."),
+    row!("DISABLE_RDMA", Kind::Switch, "0", "", "links", disable_rdma, Value::Switch(b) => b,
+        "1 uses TCP links even where RDMA is at hand; they are relayed as well."),
+    row!("SPEED_MBPS", number(1, 10_000_000), "", "Mbit/s", "plugin", speed_mbps, Value::Number(n) => Some(n as u32),
+        "Speed reported to NCCL. Unset: from the topology, or 100000."),
+
+    // How data moves.
+    row!("CHUNK_KB", number(4, 4096), "128", "KiB", "relay", chunk, Value::Number(n) => (n * KIB) as usize,
+        "What a relay stores and forwards at a time."),
+    row!("STRIPE_KB", number(0, 1_048_576), "64", "KiB", "connections", stripe, Value::Number(n) => (n * KIB) as usize,
+        "Messages from this size on are striped over the rails of an edge."),
+    row!("RELAY_MEMORY_MB", number(1, 65536), "64", "MiB", "relay", relay_memory, Value::Number(n) => (n * MIB) as usize,
+        "Bound of the memory for slots of this node's relay."),
+    row!("RELAY_SLOTS", number(1, 64), "4", "slots", "relay", relay_slots, Value::Number(n) => n as usize,
+        "Entry slots of a relayed connection."),
+    row!("TRUNK_SLOTS", number(1, 256), "8", "slots", "relay", trunk_slots, Value::Number(n) => n as usize,
+        "Slots for each hop class of a trunk."),
+    row!("RELAY_CORES", Kind::Cores, "auto", "", "relay", relay_cores, Value::Cores(c) => c,
+        "Cores for the relay thread: numbers with commas, auto (a big core outside the process's hot set), or none."),
+    row!("SPIN_US", Kind::NumberOrAuto { min: 0, max: 10_000_000 }, "auto", "µs", "relay", spin,
+        value @ (Value::Number(_) | Value::Auto) => value.number().map(Duration::from_micros),
+        "How long the relay thread spins after the last work before it sleeps. auto: 0 on up to 2 cores, else 50."),
+    row!("SOCKET_BUFFER_KB", number(16, 1_048_576), "4096", "KiB", "TCP links", socket_buffer,
+        Value::Number(n) => (n * KIB) as usize,
+        "Socket buffer of each TCP link and direction."),
+
+    // How long things may take.
+    row!("CONNECT_TIMEOUT_SEC", number(1, 86_400), "60", "s", "connections", connect_timeout,
+        Value::Number(n) => Duration::from_secs(n),
+        "Limit of a connection's set-up at the sender."),
+    row!("ACCEPT_TIMEOUT_SEC", number(1, 86_400), "120", "s", "connections", accept_timeout,
+        Value::Number(n) => Duration::from_secs(n),
+        "Limit of a connection's set-up at the receiver."),
+    row!("TIMEOUT_MS", number(1, 3_600_000), "5000", "ms", "connections, agent", step_timeout,
+        Value::Number(n) => Duration::from_millis(n),
+        "Limit of one step of the set-up."),
+    row!("RETRY_COUNT", number(0, 1000), "3", "", "connections, agent", retry_count, Value::Number(n) => n as u32,
+        "How often such a step is tried again."),
+    row!("TIMEOUT_SEC", number(1, 86_400), "30", "s", "connections", timeout, Value::Number(n) => Duration::from_secs(n),
+        "How long a posted transfer may stand still. An idle connection never times out."),
+    row!("FATAL_ON_TIMEOUT", Kind::Switch, "1", "", "connections", fatal_on_timeout, Value::Switch(b) => b,
+        "1 ends the communicator when a transfer stands still, 0 only warns."),
+    row!("FAST_FAIL", Kind::Switch, "0", "", "agent, links", fast_fail, Value::Switch(b) => b,
+        "1 shortens keep-alive and retry limits."),
+    row!("HEALTH_CHECK_INTERVAL_MS", number(10, 3_600_000), "1000", "ms", "agent", health_check_interval,
+        Value::Number(n) => Duration::from_millis(n),
+        "Keep-alive interval of agents."),
+    row!("DRAIN_MS", number(0, 3_600_000), "5000", "ms", "agent", drain, Value::Number(n) => Duration::from_millis(n),
+        "How long a node that ends goes on relaying for others."),
+
+    // What is told.
+    row!("DEBUG", number(0, 2), "0", "", "log", debug, Value::Number(n) => n as u8,
+        "Log to standard error, whatever NCCL_DEBUG says: 0 off, 1 information, 2 verbose."),
+    row!("METRICS", Kind::Switch, "1", "", "agent", metrics, Value::Switch(b) => b,
+        "1 logs a line of counters from time to time."),
+    row!("METRICS_INTERVAL_SEC", number(1, 86_400), "10", "s", "agent", metrics_interval,
+        Value::Number(n) => Duration::from_secs(n),
+        "Interval of that line."),
+    row!("STATS_FILE", Kind::Path, "", "", "agent", stats_file, Value::Text(t) => Some(t.into()),
+        "File to which counters are written as JSON. Unset: none."),
+
+    // Without effect.
+    idle!("CONN_POOL", "connections always share the trunks between nodes"),
+    idle!("ASYNC_CONNECT", "set-up is always asynchronous"),
+    idle!("HYBRID_TCP", "peers without a common cable are reached through relays"),
+];
