@@ -1,0 +1,338 @@
+//! What this process is in the cluster: its ports, the topology it knows, the routes, the agent. Made at the first `init`, kept for ever.
+//!
+//! The agent outlives every communicator, since others may relay through this node. Any thread; nothing here is on the data path.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mesh_link::netdev;
+use mesh_link::tcp::{Keepalive, Limits};
+use mesh_relay::agent::{Agent, AgentConfig, CoreChoice};
+use mesh_relay::engine::{Config, MS};
+use mesh_relay::wire::HopAddr;
+use mesh_routing::{NodeId, NodeSpec, Router, Topology};
+use tracing::{info, warn};
+
+use super::NetError;
+use super::handle::Handle;
+use crate::settings::{self, RelayCores, Settings};
+
+/// A connection's way to its peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    /// One a leg; more than one only if the peer is a neighbour.
+    pub(crate) lanes: Vec<Vec<HopAddr>>,
+    /// For people: `a - b - c`.
+    pub(crate) text: String,
+}
+
+/// Payload bytes this process has sent on connections of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// To neighbours.
+    pub(crate) direct: AtomicU64,
+    /// Through relays.
+    pub(crate) relayed: AtomicU64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) key: u64,
+    pub(crate) settings: &'static Settings,
+    pub(crate) agent: Agent,
+    pub(crate) sent: Sent,
+    ports: Vec<(Ipv4Addr, u8)>,
+    control: Vec<Ipv4Addr>,
+    known: Option<Known>,
+    /// Connections made so far, by peer: the next one takes the next of the equal routes.
+    turns: Mutex<HashMap<u64, usize>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    topology: Topology,
+    router: Router,
+    me: NodeId,
+    hash: u64,
+}
+
+impl Node {
+    /// Reads settings and topology, starts the agent.
+    pub(crate) fn start() -> Result<Self, NetError> {
+        let settings = settings::get();
+        let found = netdev::addresses().map_err(|e| {
+            NetError::Start(format!("mesh[E83] the interfaces of this host cannot be listed: {e}"))
+        })?;
+        let known = match &settings.topology {
+            None => None,
+            Some(path) => Some(Known::read(path, settings.node.as_deref(), &found)?),
+        };
+        let node = match &known {
+            Some(k) => k.topology.node(k.me),
+            None => return Self::without_topology(settings, &found),
+        };
+        let ports = node.ports.iter().map(|p| (p.address, p.prefix)).collect();
+        let (name, key, relay) = (node.name.clone(), node.key, node.relay);
+        let control = node.control.into_iter().collect();
+        Self::with(settings, name, key, relay, ports, control, known)
+    }
+
+    /// Only neighbours can be reached: those whose handle names a port in one of our subnets.
+    fn without_topology(settings: &'static Settings, found: &[netdev::Address]) -> Result<Self, NetError> {
+        let ports: Vec<_> = found.iter().filter(|a| !a.address.is_loopback()).map(|a| (a.address, a.prefix)).collect();
+        if ports.is_empty() {
+            return Err(NetError::NoPorts);
+        }
+        let read = |path| std::fs::read_to_string(path).ok().map(|s: String| s.trim().to_owned()).filter(|s| !s.is_empty());
+        let host = read("/proc/sys/kernel/hostname").unwrap_or_else(|| ports[0].0.to_string());
+        let name = settings.node.clone().unwrap_or(host);
+        let spec = NodeSpec { id: read("/etc/machine-id"), ..NodeSpec::new(&name) };
+        info!("mesh[I02] node {name}: no topology file (NCCL_MESH_TOPOLOGY): only neighbours can be reached");
+        Self::with(settings, name, spec.key(), true, ports, Vec::new(), None)
+    }
+
+    fn with(
+        settings: &'static Settings,
+        name: String,
+        key: u64,
+        relay: bool,
+        ports: Vec<(Ipv4Addr, u8)>,
+        control: Vec<Ipv4Addr>,
+        known: Option<Known>,
+    ) -> Result<Self, NetError> {
+        let engine = Config {
+            node: key,
+            name: name.clone(),
+            addresses: ports.iter().map(|p| p.0).collect(),
+            relay,
+            chunk: settings.chunk as u32,
+            pool_slots: 0,
+            entry_slots: settings.relay_slots as u16,
+            trunk_slots: settings.trunk_slots as u16,
+            classes: known.as_ref().map_or(0, Known::classes),
+            hello: settings.step_timeout.as_nanos() as u64,
+            retry: if settings.fast_fail { 20 * MS } else { 50 * MS },
+            strangers: 64,
+            ignore_classes: false,
+        };
+        let pool_slots = (settings.relay_memory as u64 / u64::from(engine.stride())).clamp(1, 1 << 20) as u32;
+        // Without a topology nobody can ask us to relay.
+        let pool_slots = if known.is_some() && relay { pool_slots } else { 1 };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let config = AgentConfig {
+            engine: Config { pool_slots, ..engine },
+            port: settings.port,
+            prefixes: ports.iter().map(|p| p.1).collect(),
+            limits: limits(settings),
+            spin: settings.spin_on(cores),
+            core: match &settings.relay_cores {
+                RelayCores::Auto => CoreChoice::Auto,
+                RelayCores::Unpinned => CoreChoice::None,
+                RelayCores::List(list) => CoreChoice::List(list.clone()),
+            },
+            linger: Duration::from_secs(5),
+        };
+        let memory = (u64::from(pool_slots) * u64::from(config.engine.stride())) >> 20;
+        let agent = Agent::start(config).map_err(|e| NetError::Start(e.to_string()))?;
+        info!(
+            "mesh[I03] node {name}: ports {}; TCP links on port {}; relay memory {memory} MiB (limit, never grows)",
+            list(&ports),
+            settings.port
+        );
+        let node = Self { name, key, settings, agent, sent: Sent::default(), ports, control, known, turns: Mutex::default() };
+        node.check_order();
+        Ok(node)
+    }
+
+    /// A handle for a listener with this token.
+    pub(crate) fn handle(&self, token: [u8; 16]) -> Handle {
+        Handle {
+            token,
+            node: self.key,
+            topology: self.known.as_ref().map_or(0, |k| k.hash),
+            port: self.settings.port,
+            ports: self.ports.clone(),
+            control: self.control.clone(),
+        }
+    }
+
+    /// What people call the node of a handle.
+    pub(crate) fn name_of(&self, handle: &Handle) -> String {
+        let known = self.known.as_ref().and_then(|k| Some(k.topology.node(k.topology.node_by_key(handle.node)?).name.clone()));
+        known.unwrap_or_else(|| handle.ports.first().map_or_else(|| "?".into(), |p| p.0.to_string()))
+    }
+
+    /// The node, or a port of it, that a leg comes from.
+    pub(crate) fn name_of_port(&self, address: Ipv4Addr) -> String {
+        let known = self.known.as_ref().and_then(|k| Some(k.topology.node(k.topology.port_by_address(address)?.0).name.clone()));
+        known.unwrap_or_else(|| address.to_string())
+    }
+
+    /// The way of a new connection to a handle: over all rails if it is a neighbour, else by the next of the equal routes.
+    pub(crate) fn way_to(&self, handle: &Handle) -> Result<Way, NetError> {
+        let peer = self.name_of(handle);
+        let ours = self.known.as_ref().map_or(0, |k| k.hash);
+        if ours != 0 && handle.topology != 0 && ours != handle.topology {
+            return Err(NetError::OtherTopology { node: self.name.clone(), peer });
+        }
+        if handle.node == self.key {
+            let own = self.ports.first().map_or(Ipv4Addr::LOCALHOST, |p| p.0);
+            return Ok(Way { lanes: vec![vec![HopAddr { from: own, to: own }]], text: self.name.clone() });
+        }
+        let lanes = self.neighbour_lanes(handle);
+        if !lanes.is_empty() {
+            return Ok(Way { lanes, text: format!("{} - {peer}", self.name) });
+        }
+        self.relayed(handle, &peer)
+    }
+
+    fn neighbour_lanes(&self, handle: &Handle) -> Vec<Vec<HopAddr>> {
+        let shares = |a: Ipv4Addr, b: Ipv4Addr, prefix: u8| {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            (u32::from(a) ^ u32::from(b)) & mask == 0
+        };
+        let mut lanes = Vec::new();
+        for &(own, prefix) in &self.ports {
+            let theirs = handle.ports.iter().find(|(a, p)| *p == prefix && shares(own, *a, prefix));
+            if let Some(&(to, _)) = theirs
+                && lanes.len() < mesh_relay::send::MAX_LANES
+            {
+                lanes.push(vec![HopAddr { from: own, to }]);
+            }
+        }
+        lanes
+    }
+
+    fn relayed(&self, handle: &Handle, peer: &str) -> Result<Way, NetError> {
+        let no_path = |hint| NetError::NoPath {
+            node: self.name.clone(),
+            peer: peer.to_owned(),
+            own: list(&self.ports),
+            theirs: list(&handle.ports),
+            hint,
+        };
+        let Some(known) = &self.known else {
+            return Err(no_path("they share no subnet, and without a topology file (NCCL_MESH_TOPOLOGY) no relay can be found"));
+        };
+        let to = known.topology.node_by_key(handle.node).ok_or_else(|| no_path("the peer is not in the topology file"))?;
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = turns.entry(handle.node).or_default();
+            *turn += 1;
+            *turn - 1
+        };
+        let equal = known.router.all_equal_cost(known.me, to).len().max(1);
+        let route = known.router.choose_nth(known.me, to, turn);
+        let lane = route.as_ref().and_then(|r| known.router.lane(r, turn / equal));
+        let (Some(route), Some(lane)) = (route, lane) else {
+            return Err(no_path("no sequence of cables between nodes that relay leads there (relay = false, max_relays, or a cable out)"));
+        };
+        let text: Vec<_> = route.nodes().iter().map(|n| known.topology.name(*n)).collect();
+        let hops = lane.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect();
+        Ok(Way { lanes: vec![hops], text: text.join(" - ") })
+    }
+
+    /// Mbit/s of the slowest link of this node, or what is said to be usual.
+    pub(crate) fn speed_mbps(&self) -> i32 {
+        let from_links = self.known.as_ref().and_then(|k| {
+            let speeds = k.topology.links_of_node(k.me).iter().map(|l| k.topology.link(*l).speed_mbps);
+            speeds.flatten().min()
+        });
+        self.settings.speed_mbps.or(from_links).unwrap_or(100_000).min(i32::MAX as u32) as i32
+    }
+
+    /// Adds to what was sent.
+    pub(crate) fn count_sent(&self, relayed: bool, bytes: u64) {
+        let counter = if relayed { &self.sent.relayed } else { &self.sent.direct };
+        // Relaxed: a statistic, read on its own.
+        counter.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn check_order(&self) {
+        let Some(known) = &self.known else { return };
+        let problem = known.topology.nodes().iter().find(|n| n.ports.is_empty());
+        if let Some(node) = problem {
+            warn!("mesh[W85] node {} has no ports in the topology", node.name);
+        }
+    }
+}
+
+impl Known {
+    fn read(path: &std::path::Path, name: Option<&str>, found: &[netdev::Address]) -> Result<Self, NetError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| NetError::TopologyFile { path: path.to_owned(), why: e.to_string() })?;
+        let topology = Topology::from_toml(&text).map_err(|problems| NetError::Topology {
+            problems: problems.iter().map(|p| format!("{p} ({})", path.display())).collect::<Vec<_>>().join("\n"),
+        })?;
+        let me = match name {
+            Some(name) => topology.node_by_name(name).ok_or_else(|| NetError::NoSuchNode {
+                name: name.to_owned(),
+                path: path.to_owned(),
+                nodes: topology.nodes().iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", "),
+            })?,
+            None => {
+                let mine = found.iter().filter(|a| !a.address.is_loopback());
+                mine.clone().find_map(|a| topology.port_by_address(a.address)).map(|(node, _)| node).ok_or_else(|| {
+                    NetError::NotInTopology {
+                        path: path.to_owned(),
+                        addresses: list(&mine.map(|a| (a.address, a.prefix)).collect::<Vec<_>>()),
+                    }
+                })?
+            }
+        };
+        let (router, hash) = (Router::new(&topology), topology.hash());
+        Ok(Self { topology, router, me, hash })
+    }
+
+    /// Classes that trunks need: one less than the relays of the longest route.
+    fn classes(&self) -> u8 {
+        let nodes = self.topology.nodes();
+        let longest = nodes.iter().flat_map(|to| self.router.distances(to.id)).flatten().max().unwrap_or(0);
+        longest.saturating_sub(2).clamp(1, 30) as u8
+    }
+}
+
+/// Sizes and times of the sockets.
+fn limits(settings: &Settings) -> Limits {
+    let buffer = Some(settings.socket_buffer);
+    let (idle, interval, count) = if settings.fast_fail { (2, 1, 3) } else { (10, 3, 5) };
+    Limits {
+        writes: 1024,
+        messages: 160,
+        send_buffer: buffer,
+        receive_buffer: buffer,
+        // A peer that is stopped, or whose cable is out, is noticed by this and not before.
+        user_timeout: Some(settings.timeout),
+        keepalive: Some(Keepalive { idle: Duration::from_secs(idle), interval: Duration::from_secs(interval), count }),
+        ..Limits::default()
+    }
+}
+
+fn list(ports: &[(Ipv4Addr, u8)]) -> String {
+    if ports.is_empty() {
+        return "none".into();
+    }
+    ports.iter().map(|(a, p)| format!("{a}/{p}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Keeps the node for the process.
+static NODE: Mutex<Option<Arc<Node>>> = Mutex::new(None);
+
+/// The node, started if it is not yet.
+pub(crate) fn start() -> Result<Arc<Node>, NetError> {
+    let mut node = NODE.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*node {
+        Some(node) => Ok(Arc::clone(node)),
+        None => Ok(Arc::clone(node.insert(Arc::new(Node::start()?)))),
+    }
+}
+
+/// The node, if it was started.
+pub(crate) fn get() -> Option<Arc<Node>> {
+    NODE.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}

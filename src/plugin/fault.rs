@@ -1,0 +1,114 @@
+//! What an entry point can return, and the frame around every one of them.
+//!
+//! For: all entry points. Must not know: what they do. Threads: any.
+
+use std::any::Any;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use mesh_abi::NcclResult;
+use thiserror::Error;
+
+use super::fork;
+use super::inner::Failure;
+
+/// Why an entry point fails.
+#[derive(Debug, Error)]
+pub(super) enum Fault {
+    #[error("{what} is NULL")]
+    Null { what: &'static str },
+    #[error("{what} is not one of ours, or is closed already")]
+    Foreign { what: &'static str },
+    #[error("device {dev} does not exist ({count} reported)")]
+    Device { dev: c_int, count: usize },
+    #[error("a size of {size} bytes is not possible")]
+    Size { size: i64 },
+    #[error("{n} receives in one request; this network takes 1 (maxRecvs)")]
+    Grouped { n: c_int },
+    #[error("memory kind {kind:#x} cannot be registered; this network takes host memory only (ptrSupport)")]
+    MemoryKind { kind: c_int },
+    #[error("the range of {len} bytes at {base:#x} wraps around the address space")]
+    Range { base: usize, len: usize },
+    #[error("{len} bytes at {address:#x} are outside the registration of {registered} bytes at {base:#x}")]
+    OutsideRegistration { address: usize, len: usize, base: usize, registered: usize },
+    #[error("another thread is using this connection")]
+    Concurrent,
+    #[error("the request is not open: it was tested again after it was done")]
+    NotOpen,
+    #[error("slot {slot} is {reason}")]
+    Slot { slot: u32, reason: &'static str },
+    /// Said before: not logged again.
+    #[error("the connection failed before with {0}")]
+    Sticky(NcclResult),
+    #[error("{text}")]
+    Net { code: NcclResult, text: String },
+}
+
+impl Fault {
+    pub(super) fn net(error: &impl Failure) -> Self {
+        Self::Net { code: error.code(), text: error.to_string() }
+    }
+
+    pub(super) fn code(&self) -> NcclResult {
+        match self {
+            Self::Grouped { .. } | Self::MemoryKind { .. } | Self::Range { .. } | Self::OutsideRegistration { .. } => {
+                NcclResult::InvalidUsage
+            }
+            Self::Device { .. } | Self::Size { .. } => NcclResult::InvalidArgument,
+            Self::Sticky(code) | Self::Net { code, .. } => *code,
+            Self::Null { .. } | Self::Foreign { .. } | Self::Concurrent | Self::NotOpen | Self::Slot { .. } => {
+                NcclResult::InternalError
+            }
+        }
+    }
+}
+
+/// Runs the body of entry point `call`: nothing in a child of fork, no panic gets out, every fault is logged with the name of
+/// the call, once.
+pub(super) fn guarded(call: &'static str, body: impl FnOnce() -> Result<(), Fault>) -> c_int {
+    if fork::in_child() {
+        return NcclResult::SystemError.as_raw();
+    }
+    // A connection that was being used is marked as failed while unwinding (`Comm::with`); all other state is behind locks
+    // whose content is valid after every single step.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        body().map_err(|fault| {
+            if !matches!(fault, Fault::Sticky(_)) {
+                tracing::warn!("{call}: {fault}");
+            }
+            fault.code()
+        })
+    }));
+    match outcome {
+        Ok(Ok(())) => NcclResult::Success.as_raw(),
+        Ok(Err(code)) => code.as_raw(),
+        Err(panic) => {
+            let text = panic_text(panic.as_ref());
+            // Logging must not unwind into C either.
+            let _ = catch_unwind(|| tracing::warn!("{call}: internal error, please report it: {text}"));
+            NcclResult::InternalError.as_raw()
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panic without a text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_and_faults_become_codes() {
+        assert_eq!(guarded("x", || Ok(())), 0);
+        assert_eq!(guarded("x", || Err(Fault::Grouped { n: 2 })), NcclResult::InvalidUsage.as_raw());
+        assert_eq!(guarded("x", || panic!("boom")), NcclResult::InternalError.as_raw());
+        assert_eq!(guarded("x", || panic!("{}", 3)), NcclResult::InternalError.as_raw());
+        assert_eq!(guarded("x", || std::panic::panic_any(3u8)), NcclResult::InternalError.as_raw());
+    }
+}
