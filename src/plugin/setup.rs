@@ -68,7 +68,9 @@ pub(super) unsafe fn accept<T: Transport>(listener: *mut c_void, comm: *mut *mut
     unsafe { cleared(comm, "recvComm") }?;
     // SAFETY: the caller's promise; comms of this kind are made in `listen` only.
     let listener = unsafe { Comm::<T::Listener>::at(listener, Kind::Listen) }?;
-    if let Some(receiver) = listener.with(|listener| T::accept(listener))? {
+    // One sender that fails does not make the listener useless for the next, so the outcome is no failure of the comm.
+    let outcome = listener.with(|listener| Ok::<_, T::Error>(T::accept(listener)))?;
+    if let Some(receiver) = outcome.map_err(|error| Fault::net(&error))? {
         // SAFETY: `cleared` found it valid.
         unsafe { comm.write(Comm::into_ptr(Kind::Recv, receiver)) };
     }
