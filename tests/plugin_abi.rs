@@ -1,0 +1,215 @@
+//! The built library, loaded by a C program that shares no declaration with it.
+//!
+//! No RDMA, CUDA or NCCL is needed; a C compiler is (`cc`).
+
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use mesh_abi::*;
+
+/// The library that cargo built for this test: `cargo test` leaves it in `deps`, `cargo build` beside it as well, so the newer
+/// of the two is the one.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let deps = test.parent().unwrap();
+    let built = |folder: &Path| {
+        let path = folder.join("libnccl_net_mesh.so");
+        path.metadata().and_then(|data| data.modified()).ok().map(|when| (when, path))
+    };
+    [built(deps), deps.parent().and_then(built)]
+        .into_iter()
+        .flatten()
+        .max()
+        .unwrap_or_else(|| panic!("no libnccl_net_mesh.so at {}", deps.display()))
+        .1
+}
+
+/// The C program, compiled once.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugin_abi_load");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi/load.c");
+        let done = Command::new("cc")
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"])
+            .args([&out, &source])
+            .arg("-ldl")
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        out
+    })
+}
+
+/// A topology in which this host is a node, on loopback addresses, so that the result depends on no real port.
+fn topology() -> &'static Path {
+    static TOPOLOGY: OnceLock<PathBuf> = OnceLock::new();
+    TOPOLOGY.get_or_init(|| {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("plugin_abi.toml");
+        let port = |name: &str, address: &str| {
+            format!("[[node]]\nname = \"{name}\"\n[[node.port]]\ndevice = \"lo\"\naddress = \"{address}/30\"\n")
+        };
+        let text = format!("schema = 1\n{}{}", port("here", "127.7.3.1"), port("there", "127.7.3.2"));
+        std::fs::write(&path, text).unwrap();
+        path
+    })
+}
+
+fn run(what: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program());
+    command.arg(library()).arg(what);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("NCCL_")) {
+        command.env_remove(name);
+    }
+    let free = TcpListener::bind("127.7.3.1:0").unwrap().local_addr().unwrap().port();
+    command.env("NCCL_MESH_TOPOLOGY", topology()).env("NCCL_MESH_NODE", "here");
+    command.env("NCCL_MESH_PORT", free.to_string()).env("NCCL_MESH_DRAIN_MS", "0");
+    command.envs(env.iter().copied());
+    command.output().unwrap()
+}
+
+fn succeeds(what: &str, env: &[(&str, &str)]) -> (String, String) {
+    let out = run(what, env);
+    let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{what}: {}\n{stdout}\n{stderr}", out.status);
+    (stdout.into_owned(), stderr.into_owned())
+}
+
+#[test]
+fn sizes_and_offsets_are_those_of_c() {
+    // given the numbers that a C compiler finds for the same structures
+    let (stdout, _) = succeeds("layout", &[]);
+    let c: BTreeMap<&str, usize> = stdout
+        .lines()
+        .map(|line| {
+            let (what, number) = line.rsplit_once(' ').unwrap();
+            (what, number.parse().unwrap())
+        })
+        .collect();
+    let mut seen = 0;
+    let mut same = |what: &str, rust: usize| {
+        assert_eq!(c.get(what), Some(&rust), "{what}");
+        seen += 1;
+    };
+    // then ours are the same, for every field
+    macro_rules! fields {
+        ($c:literal, $rust:ty, { $($cf:literal: $rf:ident),* $(,)? }) => {
+            same($c, size_of::<$rust>());
+            $(same(concat!($c, ".", $cf), offset_of!($rust, $rf));)*
+        };
+    }
+    macro_rules! common {
+        ($c:literal, $rust:ty, { $($cf:literal: $rf:ident),* $(,)? }) => {
+            fields!($c, $rust, {
+                "name": name, "pciPath": pci_path, "guid": guid, "ptrSupport": ptr_support, "speed": speed, "port": port,
+                "latency": latency, "maxComms": max_comms, "maxRecvs": max_recvs, $($cf: $rf,)*
+            });
+        };
+    }
+    macro_rules! late {
+        ($c:literal, $rust:ty, { $($cf:literal: $rf:ident),* $(,)? }) => {
+            common!($c, $rust, {
+                "netDeviceType": net_device_type, "netDeviceVersion": net_device_version, "regIsGlobal": reg_is_global,
+                "forceFlush": force_flush, "vProps": vprops, "maxP2pBytes": max_p2p_bytes,
+                "maxCollBytes": max_coll_bytes, $($cf: $rf,)*
+            });
+        };
+    }
+    common!("props6_t", PropertiesV6, {});
+    common!("props7_t", PropertiesV7, {
+        "netDeviceType": net_device_type, "netDeviceVersion": net_device_version,
+    });
+    common!("props8_t", PropertiesV8, {
+        "netDeviceType": net_device_type, "netDeviceVersion": net_device_version, "regIsGlobal": reg_is_global,
+    });
+    late!("props9_t", PropertiesV9, {});
+    late!("props11_t", PropertiesV11, { "maxMultiRequestSize": max_multi_request_size });
+    late!("props12_t", PropertiesV12, {
+        "maxMultiRequestSize": max_multi_request_size, "railId": rail_id, "planeId": plane_id,
+    });
+    fields!("config_t", CommConfig, {});
+    fields!("device_handle_t", NetDeviceHandle, { "size": size, "needsProxyProgress": needs_proxy_progress });
+    fields!("attr_t", NetAttr, { "recv": recv_comm_attr, "op": op, "proto": proto });
+    fields!("vprops4_t", VDeviceProps4, {});
+    fields!("vprops8_t", VDeviceProps8, {});
+    fields!("net12_t", NetV12, {
+        "regMrDmaBuf": reg_mr_dma_buf, "irecv": irecv, "closeListen": close_listen, "makeVDevice": make_vdevice,
+        "finalize": finalize, "setNetAttr": set_net_attr,
+    });
+    assert_eq!(seen, c.len(), "numbers that nobody compared");
+}
+
+#[test]
+fn a_c_program_finds_every_version_complete() {
+    let (stdout, _) = succeeds("load", &[]);
+    let versions: Vec<&str> = stdout.lines().filter(|line| line.ends_with(" ok")).collect();
+    assert_eq!(versions.len(), 7, "{stdout}");
+}
+
+#[test]
+fn init_finalize_and_dlclose_can_be_repeated() {
+    let (stdout, _) = succeeds("cycle", &[]);
+    assert!(stdout.contains("cycled"), "{stdout}");
+}
+
+#[test]
+fn null_and_wrong_arguments_are_refused() {
+    let (stdout, _) = succeeds("misuse", &[]);
+    assert!(stdout.contains("survived"), "{stdout}");
+}
+
+#[test]
+fn children_of_fork_are_turned_away_once() {
+    let (stdout, stderr) = succeeds("fork", &[]);
+    assert!(stdout.contains("forked"), "{stdout}");
+    assert_eq!(stderr.matches("mesh[E90]").count(), 1, "{stderr}");
+}
+
+#[test]
+fn the_banner_names_the_file_and_settings_are_warned_about_once() {
+    // given wishes for the log, a misspelt setting, and one of another transport
+    let env = [
+        ("NCCL_MESH_DEBUG", "1"),
+        ("NCCL_MESH_CHUNK_KB", "many"),
+        ("NCCL_MESH_TOPOLOGI", "x"),
+        ("NCCL_IB_HCA", "mlx5_0"),
+    ];
+    // when initialised many times without a logger
+    let (_, stderr) = succeeds("cycle", &env);
+    // then each is said once, on standard error
+    let once = |text: &str| assert_eq!(stderr.matches(text).count(), 1, "{text}:\n{stderr}");
+    once("mesh[I01] nccl-mesh ");
+    once("libnccl_net_mesh.so abi v12");
+    once("mesh[W91] NCCL_MESH_CHUNK_KB");
+    once("did you mean NCCL_MESH_TOPOLOGY?");
+    once("mesh[W94] NCCL_IB_HCA");
+    // and without the wish there is no banner
+    let (_, stderr) = succeeds("cycle", &[]);
+    assert!(!stderr.contains("mesh[I01]"), "{stderr}");
+}
+
+#[test]
+fn the_library_needs_no_rdma_and_no_cuda() {
+    // given the file's dynamic section
+    let Ok(out) = Command::new("readelf").arg("-d").arg(library()).output() else {
+        eprintln!("skipped: readelf is not installed");
+        return;
+    };
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let needed: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| line.split('[').nth(1)?.split(']').next())
+        .collect();
+    // then it needs the C library's files only, and stays mapped after dlclose
+    assert!(!needed.is_empty(), "{text}");
+    for name in &needed {
+        let known = ["libc.so.", "libgcc_s.so.", "ld-linux"].iter().any(|start| name.starts_with(start));
+        assert!(known, "{name} in {needed:?}");
+    }
+    assert!(text.contains("NODELETE"), "{text}");
+}
