@@ -45,6 +45,7 @@
 mod error;
 mod exposures;
 pub mod memory;
+pub mod netdev;
 pub mod poller;
 pub mod tcp;
 

@@ -31,16 +31,22 @@ pub(crate) enum NetError {
     #[error("mesh[E84] NCCL_MESH_NODE={name:?} is no node of {}: its nodes are {nodes}", path.display())]
     NoSuchNode { name: String, path: PathBuf, nodes: String },
     /// The host has no address to talk from.
-    #[error("mesh[E85] no interface of this host has an IPv4 address other than loopback; give each cabled port an address of its own subnet")]
+    #[error(
+        "mesh[E85] no interface of this host has an IPv4 address other than loopback; give each cabled port an address of its own subnet"
+    )]
     NoPorts,
     /// NCCL handed over something that is no handle of ours.
     #[error("mesh[E86] the peer's handle is not one of nccl-mesh ({what}); set NCCL_NET=Mesh on all nodes")]
     Handle { what: &'static str },
     /// The peer runs another build.
-    #[error("mesh[E43] node {peer} speaks mesh protocol {theirs}, this node {ours}: install the same build of nccl-mesh on all nodes")]
+    #[error(
+        "mesh[E43] node {peer} speaks mesh protocol {theirs}, this node {ours}: install the same build of nccl-mesh on all nodes"
+    )]
     Version { peer: String, theirs: u16, ours: u16 },
     /// The peer has another topology file.
-    #[error("mesh[E44] node {peer} has another topology file than node {node}: give all nodes the same file (NCCL_MESH_TOPOLOGY)")]
+    #[error(
+        "mesh[E44] node {peer} has another topology file than node {node}: give all nodes the same file (NCCL_MESH_TOPOLOGY)"
+    )]
     OtherTopology { node: String, peer: String },
     /// No way to the peer.
     #[error("mesh[E02] no path from node {node} to node {peer}: this node has {own}; {peer} has {theirs}; {hint}")]
@@ -60,13 +66,19 @@ pub(crate) enum NetError {
     #[error("mesh[E51] node {node}, connection {way} {peer}: {what}; install the same build of nccl-mesh on all nodes")]
     Protocol { node: String, way: &'static str, peer: String, what: String },
     /// The peer has closed, with transfers open.
-    #[error("mesh[E58] node {node}: {peer} closed the connection {way} it with {open} transfers open; look for the first error on {peer}")]
+    #[error(
+        "mesh[E58] node {node}: {peer} closed the connection {way} it with {open} transfers open; look for the first error on {peer}"
+    )]
     Closed { node: String, way: &'static str, peer: String, open: u32 },
     /// A relay on the way is gone.
-    #[error("mesh[E{code:02}] node {node}: a relay on the way {way} {peer} ended the path with {open} transfers open; look at the log of the nodes between")]
+    #[error(
+        "mesh[E{code:02}] node {node}: a relay on the way {way} {peer} ended the path with {open} transfers open; look at the log of the nodes between"
+    )]
     PathBroken { code: u16, node: String, way: &'static str, peer: String, open: u32 },
     /// The leg broke.
-    #[error("mesh[E59] node {node}: the leg of the connection {way} {peer} over {link} broke: {source}; {open} transfers were open")]
+    #[error(
+        "mesh[E59] node {node}: the leg of the connection {way} {peer} over {link} broke: {source}; {open} transfers were open"
+    )]
     Leg { node: String, way: &'static str, peer: String, link: String, source: LinkError, open: u32 },
     /// A posted transfer stands still.
     #[error(

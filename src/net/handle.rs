@@ -142,7 +142,9 @@ mod tests {
     #[test]
     fn strange_handles_are_refused_by_name() {
         let good = handle(2).encode();
-        for (at, value, want) in [(0, 0, "wrong first word"), (6, 0, "number of ports"), (6, 16, "number of ports"), (48, 33, "prefix")] {
+        for (at, value, want) in
+            [(0, 0, "wrong first word"), (6, 0, "number of ports"), (6, 16, "number of ports"), (48, 33, "prefix")]
+        {
             let mut bytes = good;
             bytes[at] = value;
             let text = Handle::decode(&bytes).unwrap_err().to_string();

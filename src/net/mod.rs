@@ -1,95 +1,203 @@
-//! Connections between nodes, as NCCL's tables need them.
+//! Connections: the one implementation behind all versions of NCCL's interface.
 //!
-//! For: the plugin's adapters. Must not know: NCCL's C types. Threads: NCCL's.
+//! ```text
+//!   node       this process in the cluster: ports, topology, routes, the agent
+//!   handle     the 128 bytes from a receiver to its sender
+//!   lanes      the legs of one connection; errors, watchdog, close
+//!   send, recv the two ends over real legs
+//!   report     counters as JSON
+//!   error      every failure, with code and remedy
+//! ```
 //!
-//! This build has no links: the library loads, reports its device, and refuses every connection with a reason.
+//! Everything returns at once. Listening, connecting and accepting only exchange notes with the agent's thread; data are posted and
+//! polled by the caller (NCCL's progress thread). Errors stay with their connection.
 
-#![allow(clippy::boxed_local, reason = "the adapters own connections as boxes")]
+mod error;
+mod handle;
+mod lanes;
+mod node;
+mod recv;
+mod report;
+mod send;
 
-use mesh_abi::{HANDLE_BYTES, NcclResult};
-use mesh_link::memory::Window;
-use thiserror::Error;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mesh_abi::HANDLE_BYTES;
+use mesh_relay::agent::{Connecting, Listening};
+use mesh_relay::engine::ConnectRequest;
+
+pub(crate) use error::NetError;
+use handle::Handle;
+use node::Node;
+pub(crate) use recv::RecvConn;
+pub(crate) use report::{at_exit, snapshot};
+pub(crate) use send::SendConn;
 
 use crate::plugin::Properties;
-use crate::settings;
 
-/// Why a connection fails.
-#[derive(Debug, Error)]
-pub(crate) enum NetError {
-    #[error("this build has no links: no connection is possible")]
-    NoLinks,
+/// A listener and the time since when somebody has been waiting for a connection.
+#[derive(Debug)]
+pub(crate) struct Listen {
+    node: Arc<Node>,
+    listening: Listening,
+    since: Mutex<Option<Instant>>,
 }
 
-impl NetError {
-    pub(crate) fn code(&self) -> NcclResult {
-        match self {
-            Self::NoLinks => NcclResult::SystemError,
+/// A connection being set up, between two calls of `connect`.
+#[derive(Debug)]
+struct Pending {
+    node: Arc<Node>,
+    connecting: Connecting,
+    peer: String,
+    route: String,
+    polled: Instant,
+}
+
+static PENDING: Mutex<Option<HashMap<u64, Pending>>> = Mutex::new(None);
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Without a question for so long, a connection being set up is given up when a communicator ends.
+const ABANDONED: Duration = Duration::from_secs(5);
+
+/// A communicator begins: starts this node if it does not run yet.
+pub(crate) fn init(_comm_id: u64, _traffic_class: i32) -> Result<(), NetError> {
+    let node = node::start()?;
+    report::start(&node);
+    crate::plugin::drain_at_exit();
+    Ok(())
+}
+
+/// A communicator ends. The node stays: others may relay through it until the process exits.
+pub(crate) fn finalize() {
+    // NCCL drops connections that are being set up without a word when a communicator is aborted; while it wants one it asks
+    // all the time.
+    let mut guard = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(pending) = guard.as_mut() {
+        pending.retain(|_, p| p.polled.elapsed() < ABANDONED);
+    }
+    drop(guard);
+    report::write_now();
+}
+
+/// One, whatever the number of ports: the port is chosen by peer.
+pub(crate) fn devices() -> usize {
+    usize::from(node::get().is_some())
+}
+
+pub(crate) fn properties() -> Properties {
+    let node = node::get();
+    Properties {
+        pci_path: None,
+        guid: node.as_ref().map_or(0, |n| n.key),
+        speed_mbps: node.as_ref().map_or(0, |n| n.speed_mbps()),
+        latency_us: 0.0,
+    }
+}
+
+pub(crate) fn listen() -> Result<(Box<Listen>, [u8; HANDLE_BYTES]), NetError> {
+    let node = node::start()?;
+    let token = random();
+    let handle = node.handle(token).encode();
+    let listening = node.agent.listen(token);
+    Ok((Box::new(Listen { node, listening, since: Mutex::new(None) }), handle))
+}
+
+pub(crate) fn connect(bytes: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendConn>>, NetError> {
+    let known = Handle::pending(bytes);
+    let mut guard = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let pending = guard.get_or_insert_default();
+    if !pending.contains_key(&known) {
+        let id = begin(bytes, pending)?;
+        Handle::set_pending(bytes, id);
+        return Ok(None);
+    }
+    let outcome = pending.get_mut(&known).and_then(|p| {
+        p.polled = Instant::now();
+        p.connecting.poll()
+    });
+    let Some(outcome) = outcome else { return Ok(None) };
+    let Some(p) = pending.remove(&known) else { return Ok(None) };
+    Handle::set_pending(bytes, 0);
+    match outcome {
+        Ok(out) => SendConn::new(p.node, out, p.peer).map(|conn| Some(Box::new(conn))),
+        Err(why) => {
+            let (code, text) = (why.code, why.text);
+            Err(NetError::Connect { code, text, node: p.node.name.clone(), peer: p.peer, route: p.route })
         }
     }
 }
 
-/// A listener: there is none without links.
-pub(crate) enum Listen {}
-/// A sending end: there is none without links.
-pub(crate) enum SendConn {}
-/// A receiving end: there is none without links.
-pub(crate) enum RecvConn {}
-
-pub(crate) fn init(_comm_id: u64, _traffic_class: i32) -> Result<(), NetError> {
-    Ok(())
+fn begin(bytes: &[u8; HANDLE_BYTES], pending: &mut HashMap<u64, Pending>) -> Result<u64, NetError> {
+    let node = node::start()?;
+    let handle = Handle::decode(bytes)?;
+    let way = node.way_to(&handle)?;
+    let peer = node.name_of(&handle);
+    let request = ConnectRequest {
+        request: 0,
+        conn: random(),
+        token: handle.token,
+        lanes: way.lanes,
+        budget: node.settings.connect_timeout.as_nanos() as u64,
+        peer: peer.clone(),
+    };
+    let connecting = node.agent.connect(request);
+    // Relaxed: only uniqueness matters.
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    tracing::info!("node {}: connecting to {peer} by {}", node.name, way.text);
+    pending.insert(id, Pending { node, connecting, peer, route: way.text, polled: Instant::now() });
+    Ok(id)
 }
 
-pub(crate) fn finalize() {}
-
-pub(crate) fn devices() -> usize {
-    1
-}
-
-pub(crate) fn properties() -> Properties {
-    let speed_mbps = settings::get().speed_mbps.and_then(|speed| i32::try_from(speed).ok()).unwrap_or(100_000);
-    Properties { pci_path: None, guid: 0, speed_mbps, latency_us: 3.0 }
-}
-
-pub(crate) fn listen() -> Result<(Box<Listen>, [u8; HANDLE_BYTES]), NetError> {
-    Err(NetError::NoLinks)
-}
-
-pub(crate) fn connect(_handle: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendConn>>, NetError> {
-    Err(NetError::NoLinks)
-}
-
-pub(crate) fn accept(listener: &Listen) -> Result<Option<Box<RecvConn>>, NetError> {
-    match *listener {}
-}
-
-pub(crate) fn close_listen(listener: Box<Listen>) {
-    match *listener {}
-}
-
-impl SendConn {
-    pub(crate) fn isend(&mut self, _payload: Window) -> Result<Option<u32>, NetError> {
-        match *self {}
+pub(crate) fn accept(listen: &Listen) -> Result<Option<Box<RecvConn>>, NetError> {
+    if let Some(incoming) = listen.listening.poll() {
+        let peer = if incoming.relays == 0 {
+            listen.node.name_of_port(incoming.peer)
+        } else {
+            format!("a sender behind {}", listen.node.name_of_port(incoming.peer))
+        };
+        return RecvConn::new(Arc::clone(&listen.node), incoming, peer).map(|conn| Some(Box::new(conn)));
     }
-
-    pub(crate) fn test(&mut self, _slot: u32) -> Result<Option<usize>, NetError> {
-        match *self {}
+    let mut since = listen.since.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = since.get_or_insert_with(Instant::now).elapsed();
+    let limit = listen.node.settings.accept_timeout;
+    if waited > limit {
+        return Err(NetError::AcceptTimeout { node: listen.node.name.clone(), seconds: limit.as_secs() });
     }
+    Ok(None)
+}
 
-    pub(crate) fn close(self: Box<Self>) {
-        match *self {}
+pub(crate) fn close_listen(listen: Box<Listen>) {
+    drop(listen);
+}
+
+/// At the end of the process: goes on relaying while others need it, at most for the set time. **Waits.**
+pub(crate) fn drain() {
+    if let Some(node) = node::get() {
+        let limit: Duration = node.settings.drain;
+        if !limit.is_zero() && !node.agent.drain(limit) {
+            tracing::warn!(
+                "mesh[W45] node {}: this process ends while others still relay through it; their paths break (limit: NCCL_MESH_DRAIN_MS)",
+                node.name
+            );
+        }
     }
 }
 
-impl RecvConn {
-    pub(crate) fn irecv(&mut self, _buffer: Window, _flag_polled: bool) -> Result<Option<u32>, NetError> {
-        match *self {}
+/// Sixteen random bytes from the kernel; names that nobody can guess and nobody else draws.
+fn random() -> [u8; 16] {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
+    if read.is_err() {
+        // Without the device: the standard library's own source, seeded by the kernel's system call.
+        use std::hash::{BuildHasher, Hasher};
+        for half in bytes.chunks_exact_mut(8) {
+            let hash = std::hash::RandomState::new().build_hasher().finish();
+            half.copy_from_slice(&hash.to_le_bytes());
+        }
     }
-
-    pub(crate) fn test(&mut self, _slot: u32) -> Result<Option<usize>, NetError> {
-        match *self {}
-    }
-
-    pub(crate) fn close(self: Box<Self>) {
-        match *self {}
-    }
+    bytes
 }

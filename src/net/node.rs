@@ -14,7 +14,7 @@ use mesh_relay::agent::{Agent, AgentConfig, CoreChoice};
 use mesh_relay::engine::{Config, MS};
 use mesh_relay::wire::HopAddr;
 use mesh_routing::{NodeId, NodeSpec, Router, Topology};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::NetError;
 use super::handle::Handle;
@@ -65,9 +65,8 @@ impl Node {
     /// Reads settings and topology, starts the agent.
     pub(crate) fn start() -> Result<Self, NetError> {
         let settings = settings::get();
-        let found = netdev::addresses().map_err(|e| {
-            NetError::Start(format!("mesh[E83] the interfaces of this host cannot be listed: {e}"))
-        })?;
+        let found = netdev::addresses()
+            .map_err(|e| NetError::Start(format!("mesh[E83] the interfaces of this host cannot be listed: {e}")))?;
         let known = match &settings.topology {
             None => None,
             Some(path) => Some(Known::read(path, settings.node.as_deref(), &found)?),
@@ -88,7 +87,8 @@ impl Node {
         if ports.is_empty() {
             return Err(NetError::NoPorts);
         }
-        let read = |path| std::fs::read_to_string(path).ok().map(|s: String| s.trim().to_owned()).filter(|s| !s.is_empty());
+        let read =
+            |path| std::fs::read_to_string(path).ok().map(|s: String| s.trim().to_owned()).filter(|s| !s.is_empty());
         let host = read("/proc/sys/kernel/hostname").unwrap_or_else(|| ports[0].0.to_string());
         let name = settings.node.clone().unwrap_or(host);
         let spec = NodeSpec { id: read("/etc/machine-id"), ..NodeSpec::new(&name) };
@@ -144,9 +144,7 @@ impl Node {
             list(&ports),
             settings.port
         );
-        let node = Self { name, key, settings, agent, sent: Sent::default(), ports, control, known, turns: Mutex::default() };
-        node.check_order();
-        Ok(node)
+        Ok(Self { name, key, settings, agent, sent: Sent::default(), ports, control, known, turns: Mutex::default() })
     }
 
     /// A handle for a listener with this token.
@@ -163,13 +161,17 @@ impl Node {
 
     /// What people call the node of a handle.
     pub(crate) fn name_of(&self, handle: &Handle) -> String {
-        let known = self.known.as_ref().and_then(|k| Some(k.topology.node(k.topology.node_by_key(handle.node)?).name.clone()));
+        let known =
+            self.known.as_ref().and_then(|k| Some(k.topology.node(k.topology.node_by_key(handle.node)?).name.clone()));
         known.unwrap_or_else(|| handle.ports.first().map_or_else(|| "?".into(), |p| p.0.to_string()))
     }
 
     /// The node, or a port of it, that a leg comes from.
     pub(crate) fn name_of_port(&self, address: Ipv4Addr) -> String {
-        let known = self.known.as_ref().and_then(|k| Some(k.topology.node(k.topology.port_by_address(address)?.0).name.clone()));
+        let known = self
+            .known
+            .as_ref()
+            .and_then(|k| Some(k.topology.node(k.topology.port_by_address(address)?.0).name.clone()));
         known.unwrap_or_else(|| address.to_string())
     }
 
@@ -217,9 +219,12 @@ impl Node {
             hint,
         };
         let Some(known) = &self.known else {
-            return Err(no_path("they share no subnet, and without a topology file (NCCL_MESH_TOPOLOGY) no relay can be found"));
+            return Err(no_path(
+                "they share no subnet, and without a topology file (NCCL_MESH_TOPOLOGY) no relay can be found",
+            ));
         };
-        let to = known.topology.node_by_key(handle.node).ok_or_else(|| no_path("the peer is not in the topology file"))?;
+        let to =
+            known.topology.node_by_key(handle.node).ok_or_else(|| no_path("the peer is not in the topology file"))?;
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             let turn = turns.entry(handle.node).or_default();
@@ -230,7 +235,9 @@ impl Node {
         let route = known.router.choose_nth(known.me, to, turn);
         let lane = route.as_ref().and_then(|r| known.router.lane(r, turn / equal));
         let (Some(route), Some(lane)) = (route, lane) else {
-            return Err(no_path("no sequence of cables between nodes that relay leads there (relay = false, max_relays, or a cable out)"));
+            return Err(no_path(
+                "no sequence of cables between nodes that relay leads there (relay = false, max_relays, or a cable out)",
+            ));
         };
         let text: Vec<_> = route.nodes().iter().map(|n| known.topology.name(*n)).collect();
         let hops = lane.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect();
@@ -252,14 +259,6 @@ impl Node {
         // Relaxed: a statistic, read on its own.
         counter.fetch_add(bytes, Ordering::Relaxed);
     }
-
-    fn check_order(&self) {
-        let Some(known) = &self.known else { return };
-        let problem = known.topology.nodes().iter().find(|n| n.ports.is_empty());
-        if let Some(node) = problem {
-            warn!("mesh[W85] node {} has no ports in the topology", node.name);
-        }
-    }
 }
 
 impl Known {
@@ -277,12 +276,12 @@ impl Known {
             })?,
             None => {
                 let mine = found.iter().filter(|a| !a.address.is_loopback());
-                mine.clone().find_map(|a| topology.port_by_address(a.address)).map(|(node, _)| node).ok_or_else(|| {
-                    NetError::NotInTopology {
+                mine.clone().find_map(|a| topology.port_by_address(a.address)).map(|(node, _)| node).ok_or_else(
+                    || NetError::NotInTopology {
                         path: path.to_owned(),
                         addresses: list(&mine.map(|a| (a.address, a.prefix)).collect::<Vec<_>>()),
-                    }
-                })?
+                    },
+                )?
             }
         };
         let (router, hash) = (Router::new(&topology), topology.hash());

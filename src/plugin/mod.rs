@@ -34,6 +34,7 @@ mod context;
 mod data;
 mod exclusive;
 mod exports;
+mod extra;
 mod fault;
 mod fork;
 mod inner;
@@ -48,5 +49,8 @@ mod loopback;
 mod tests;
 
 pub use exports::*;
+pub use extra::nccl_mesh_snapshot;
+
+pub(crate) use extra::drain_at_exit;
 
 pub(crate) use inner::Properties;

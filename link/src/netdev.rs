@@ -1,0 +1,75 @@
+//! The IPv4 addresses of this host's interfaces.
+//!
+//! Read from the kernel through `getifaddrs`, no tool's output is parsed. Any thread; may take a moment, not for the data path.
+#![allow(unsafe_code, reason = "getifaddrs hands out a linked list of C structures")]
+
+use std::ffi::CStr;
+use std::io;
+use std::net::Ipv4Addr;
+
+/// An address on an interface that is up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Interface.
+    pub netdev: String,
+    /// Address.
+    pub address: Ipv4Addr,
+    /// Length of its subnet.
+    pub prefix: u8,
+}
+
+/// All IPv4 addresses on interfaces that are up, loopback included, in the kernel's order.
+///
+/// # Errors
+/// What the operating system says.
+pub fn addresses() -> io::Result<Vec<Address>> {
+    let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call writes one pointer to `head`, which lives here.
+    if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = head;
+    while !next.is_null() {
+        // SAFETY: the list is the kernel library's, whole and unchanged until it is freed below.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        // IFF_UP is a bit of an unsigned int in the structure and a signed constant in the binding.
+        let up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
+        if let (true, Some(address), Some(mask)) = (up, ipv4(entry.ifa_addr), ipv4(entry.ifa_netmask)) {
+            // SAFETY: the name is a C string of the same list.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            let prefix = u32::from(mask).leading_ones() as u8;
+            found.push(Address { netdev: name.to_string_lossy().into_owned(), address, prefix });
+        }
+    }
+    // SAFETY: `head` came from getifaddrs and nothing points into the list any more.
+    unsafe { libc::freeifaddrs(head) };
+    Ok(found)
+}
+
+fn ipv4(address: *const libc::sockaddr) -> Option<Ipv4Addr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: every socket address begins with its family, which tells its type.
+    let family = unsafe { (*address).sa_family };
+    if i32::from(family) != libc::AF_INET {
+        return None;
+    }
+    // SAFETY: an address of this family is a sockaddr_in; it may be unaligned for that.
+    let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+    Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_with_its_prefix() {
+        let all = addresses().unwrap();
+        let lo = all.iter().find(|a| a.address == Ipv4Addr::LOCALHOST);
+        assert_eq!(lo.map(|a| a.prefix), Some(8), "{all:?}");
+    }
+}

@@ -1,0 +1,195 @@
+//! The legs of one connection, and what both of its ends need: names for messages, counters, the watchdog, an orderly close.
+//!
+//! Owned by a connection, so by NCCL's progress thread, and at the end by the service thread.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use mesh_link::tcp::TcpEndpoint;
+use mesh_link::{Event, LinkError};
+use mesh_relay::wire::{MAX_MESSAGE, Msg};
+
+use super::NetError;
+use super::node::Node;
+
+/// Tests without news between two looks at the clock.
+const LOOKS: u32 = 4096;
+
+/// The legs of a connection. See the module.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    pub(super) node: Arc<Node>,
+    pub(super) endpoints: Vec<TcpEndpoint>,
+    /// Payload sent over the link of each lane.
+    pub(super) sent: Vec<Arc<AtomicU64>>,
+    /// "to" or "from".
+    pub(super) way: &'static str,
+    pub(super) peer: String,
+    failed: Option<NetError>,
+    bytes: Vec<u8>,
+    looks: u32,
+    still_since: Option<Instant>,
+    warned: bool,
+}
+
+/// What a poll of one lane can bring up that ends the connection.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Link(usize, LinkError),
+    Flow(mesh_relay::send::FlowError),
+    Protocol(String),
+    /// Closed by the peer, or (code not 0) by a relay.
+    Closed(u16),
+}
+
+impl Lanes {
+    pub(super) fn new(node: Arc<Node>, endpoints: Vec<TcpEndpoint>, way: &'static str, peer: String) -> Self {
+        let counter = |e: &TcpEndpoint| {
+            let address = |a: std::io::Result<std::net::SocketAddr>| match a {
+                Ok(std::net::SocketAddr::V4(a)) => *a.ip(),
+                _ => std::net::Ipv4Addr::UNSPECIFIED,
+            };
+            node.agent.links().of(address(e.local_addr()), address(e.peer_addr()))
+        };
+        let sent = endpoints.iter().map(counter).collect();
+        Self {
+            node,
+            endpoints,
+            sent,
+            way,
+            peer,
+            failed: None,
+            bytes: Vec::with_capacity(MAX_MESSAGE),
+            looks: 0,
+            still_since: None,
+            warned: false,
+        }
+    }
+
+    /// The first error, for ever after.
+    pub(super) fn check(&self) -> Result<(), NetError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(e) => Err(e.clone()),
+        }
+    }
+
+    /// Sends a message on a lane. The queues are sized so that it fits; a broken lane says so when polled.
+    pub(super) fn send(&mut self, lane: usize, msg: &Msg) -> Result<(), NetError> {
+        msg.encode(&mut self.bytes);
+        match self.endpoints[lane].post_message(&self.bytes) {
+            Ok(()) => Ok(()),
+            Err(source) => self.post_failed(lane, source),
+        }
+    }
+
+    #[cold]
+    pub(super) fn post_failed(&mut self, lane: usize, source: mesh_link::PostError) -> Result<(), NetError> {
+        // A lane that broke while it was posted to has a better reason than the refusal to post.
+        let broken = self.endpoints[lane].poll(|_: Event<'_>| {});
+        let (node, way, peer) = (self.node.name.clone(), self.way, self.peer.clone());
+        match broken {
+            Err(e) => self.fail_with(Fault::Link(lane, e), 0),
+            Ok(_) => self.latch(NetError::Post { node, way, peer, source }),
+        }
+    }
+
+    #[cold]
+    fn latch(&mut self, error: NetError) -> Result<(), NetError> {
+        // The first error is kept: what follows from it would only mislead.
+        let first = self.failed.get_or_insert(error).clone();
+        Err(first)
+    }
+
+    /// Makes a fault the connection's end. `open`: transfers that are lost.
+    #[cold]
+    pub(super) fn fail_with(&mut self, fault: Fault, open: u32) -> Result<(), NetError> {
+        let (node, way, peer) = (self.node.name.clone(), self.way, self.peer.clone());
+        let error = match fault {
+            Fault::Link(lane, source) => {
+                let ends =
+                    |a: std::io::Result<std::net::SocketAddr>| a.map_or_else(|_| "?".into(), |a| a.ip().to_string());
+                let e = &self.endpoints[lane];
+                let link = format!("{} - {}", ends(e.local_addr()), ends(e.peer_addr()));
+                NetError::Leg { node, way, peer, link, source, open }
+            }
+            Fault::Flow(source @ mesh_relay::send::FlowError::TooLarge { .. }) => {
+                NetError::TooLarge { node, way, peer, source }
+            }
+            Fault::Flow(e) => NetError::Protocol { node, way, peer, what: e.to_string() },
+            Fault::Protocol(what) => NetError::Protocol { node, way, peer, what },
+            Fault::Closed(0) => NetError::Closed { node, way, peer, open },
+            Fault::Closed(code) => NetError::PathBroken { code, node, way, peer, open },
+        };
+        self.latch(error)
+    }
+
+    /// There was progress: the watchdog starts anew.
+    pub(super) fn moved(&mut self) {
+        self.looks = 0;
+        self.still_since = None;
+        self.warned = false;
+    }
+
+    /// Nothing moved in this test. Every [`LOOKS`]th time the clock is read; when the transfer has stood still for too long, that is an
+    /// error, or a warning if so set. `seq` and `what`: what it waits for, if that is for others to do.
+    pub(super) fn still(&mut self, waits: impl FnOnce() -> Option<(u32, &'static str)>) -> Result<(), NetError> {
+        self.looks += 1;
+        if self.looks < LOOKS {
+            return Ok(());
+        }
+        self.looks = 0;
+        match waits() {
+            None => {
+                self.still_since = None;
+                Ok(())
+            }
+            Some((seq, what)) => self.watch(seq, what),
+        }
+    }
+
+    #[cold]
+    fn watch(&mut self, seq: u32, what: &'static str) -> Result<(), NetError> {
+        let now = Instant::now();
+        let since = *self.still_since.get_or_insert(now);
+        let stood = now.duration_since(since);
+        let settings = self.node.settings;
+        if stood < settings.timeout || self.warned {
+            return Ok(());
+        }
+        let error = NetError::Stalled {
+            node: self.node.name.clone(),
+            way: self.way,
+            peer: self.peer.clone(),
+            seconds: stood.as_secs(),
+            seq,
+            what,
+        };
+        if settings.fatal_on_timeout {
+            return self.latch(error);
+        }
+        self.warned = true;
+        tracing::warn!("{error}");
+        Ok(())
+    }
+
+    /// Ends the connection: tells the peer and lets the agent send what is left. Never waits. What still refers to NCCL's memory is
+    /// dropped, and the peer then sees a broken leg.
+    pub(super) fn close(mut self) {
+        let mut rest = Vec::with_capacity(self.endpoints.len());
+        for mut endpoint in self.endpoints.drain(..) {
+            if endpoint.has_payload_queued() || endpoint.error().is_some() {
+                endpoint.abort();
+                continue;
+            }
+            Msg::Close { stream: 0, code: 0 }.encode(&mut self.bytes);
+            if endpoint.post_message(&self.bytes).is_ok() {
+                rest.push(endpoint);
+            }
+        }
+        if !rest.is_empty() {
+            self.node.agent.retire(rest);
+        }
+    }
+}

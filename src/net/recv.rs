@@ -1,0 +1,175 @@
+//! The receiving end of a connection: [`RecvFlow`] over real legs.
+//!
+//! Makes each posted buffer writable for the legs, tells the sender, and takes it back when the message is whole: a write after that is
+//! refused by the link. Polls on the caller's thread (NCCL's progress thread); no lock, allocation, log or clock per message.
+
+use mesh_link::memory::Window;
+use mesh_link::{Event, Key};
+use mesh_relay::agent::Incoming;
+use mesh_relay::recv::{Arrived, RecvFlow};
+use mesh_relay::send::{DEPTH, FlowError, MAX_LANES};
+use mesh_relay::wire::{Msg, Note};
+
+use super::NetError;
+use super::lanes::{Fault, Lanes};
+use super::node::Node;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RecvConn {
+    flow: RecvFlow,
+    lanes: Lanes,
+    /// Where each open receive's buffer is writable, by lane.
+    keys: [[Option<Key>; MAX_LANES]; DEPTH],
+    closed: Option<u16>,
+}
+
+/// Receives that became whole in one poll of a lane: at most as many as are open.
+#[derive(Default)]
+struct Batch {
+    places: [u32; DEPTH],
+    len: usize,
+}
+
+impl RecvConn {
+    pub(super) fn new(node: std::sync::Arc<Node>, incoming: Incoming, peer: String) -> Result<Self, NetError> {
+        let mut closed = None;
+        for (_, msg) in incoming.early {
+            if let Msg::Close { code, .. } = msg {
+                closed = Some(code);
+            }
+        }
+        let lanes = Lanes::new(node, incoming.lanes, "from", peer);
+        Ok(Self { flow: RecvFlow::new(), lanes, keys: [[None; MAX_LANES]; DEPTH], closed })
+    }
+
+    /// Posts a buffer. `flag_polled`: a GPU looks for flags inside it while it is written, so every 8-byte word must land whole and the
+    /// last word of each 128-byte line last. `None`: not now, too many are open.
+    pub(crate) fn irecv(&mut self, buffer: Window, flag_polled: bool) -> Result<Option<u32>, NetError> {
+        self.lanes.check()?;
+        let Some((place, seq)) = self.flow.post(buffer.len() as u64) else {
+            // Acknowledgements may make room.
+            self.progress()?;
+            return Ok(None);
+        };
+        for lane in 0..self.lanes.endpoints.len() {
+            let endpoint = &mut self.lanes.endpoints[lane];
+            let exposed = if flag_polled { endpoint.expose_ordered(buffer) } else { endpoint.expose(buffer) };
+            match exposed {
+                Ok(key) => {
+                    self.keys[place as usize][lane] = Some(key);
+                    let capacity = buffer.len() as u64;
+                    self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key: key.raw(), capacity })?;
+                }
+                Err(source) => self.lanes.post_failed(lane, source)?,
+            }
+        }
+        self.progress()?;
+        Ok(Some(place))
+    }
+
+    /// Whether the receive in this slot is whole, with the size that was sent. Frees the slot then.
+    pub(crate) fn test(&mut self, slot: u32) -> Result<Option<usize>, NetError> {
+        if let Some(len) = self.flow.take(slot) {
+            return Ok(Some(len as usize));
+        }
+        self.lanes.check()?;
+        if self.progress()? {
+            self.lanes.moved();
+            return Ok(self.flow.take(slot).map(|len| len as usize));
+        }
+        let flow = &self.flow;
+        self.lanes.still(|| match flow.waits_for() {
+            // Nothing has come yet: the sender may be minutes behind.
+            None | Some((_, 0)) => None,
+            Some((seq, _)) => Some((seq, "the rest of it")),
+        })?;
+        Ok(None)
+    }
+
+    /// Ends the connection, whatever is open: when this returns no buffer is written any more. Never waits.
+    pub(crate) fn close(mut self: Box<Self>) {
+        for place in 0..DEPTH {
+            self.withdraw(place as u32);
+        }
+        self.lanes.close();
+    }
+
+    fn withdraw(&mut self, place: u32) {
+        let keys = &mut self.keys[place as usize];
+        for (endpoint, key) in self.lanes.endpoints.iter_mut().zip(keys) {
+            if let Some(key) = key.take() {
+                endpoint.withdraw(key);
+            }
+        }
+    }
+
+    fn progress(&mut self) -> Result<bool, NetError> {
+        let mut any = false;
+        loop {
+            let mut moved = false;
+            for lane in 0..self.lanes.endpoints.len() {
+                moved |= self.poll_lane(lane)?;
+            }
+            if let Some(count) = self.flow.poll_ack() {
+                // On every lane, so that it arrives before the clear-to-sends that follow there.
+                for lane in 0..self.lanes.endpoints.len() {
+                    self.lanes.send(lane, &Msg::Ack { stream: 0, count })?;
+                }
+                moved = true;
+            }
+            any |= moved;
+            if !moved {
+                break;
+            }
+        }
+        if let Some(code) = self.closed
+            && self.flow.open() > 0
+        {
+            self.lanes.fail_with(Fault::Closed(code), self.flow.open())?;
+        }
+        Ok(any)
+    }
+
+    fn poll_lane(&mut self, lane: usize) -> Result<bool, NetError> {
+        let (flow, closed) = (&mut self.flow, &mut self.closed);
+        let mut fault = None;
+        let mut whole = Batch::default();
+        let polled = self.lanes.endpoints[lane].poll(|event| {
+            if fault.is_some() {
+                return;
+            }
+            match event {
+                Event::Written { .. } => {}
+                Event::Notified { len, imm, .. } => match landed(flow, imm, len) {
+                    Ok(Some(arrived)) => {
+                        whole.places[whole.len] = arrived.place;
+                        whole.len += 1;
+                    }
+                    Ok(None) => {}
+                    Err(e) => fault = Some(Fault::Flow(e)),
+                },
+                Event::Message(bytes) => match Msg::decode(bytes) {
+                    Ok(Msg::Close { code, .. }) => *closed = closed.or(Some(code)),
+                    Ok(msg) => fault = Some(Fault::Protocol(format!("unexpected {msg:?}"))),
+                    Err(e) => fault = Some(Fault::Protocol(e.to_string())),
+                },
+            }
+        });
+        for &place in &whole.places[..whole.len] {
+            self.withdraw(place);
+        }
+        match (fault, polled) {
+            (None, Ok(moved)) => Ok(moved),
+            // An orderly close is followed by the end of the stream.
+            (None, Err(_)) if self.closed.is_some() => Ok(false),
+            (Some(fault), _) => self.lanes.fail_with(fault, self.flow.open()).map(|()| false),
+            (None, Err(e)) => self.lanes.fail_with(Fault::Link(lane, e), self.flow.open()).map(|()| false),
+        }
+    }
+}
+
+fn landed(flow: &mut RecvFlow, imm: u32, len: u32) -> Result<Option<Arrived>, FlowError> {
+    let note = Note::decode(imm).ok_or(FlowError::Protocol { what: "notification", value: imm.into() })?;
+    flow.on_note(note, u64::from(len))
+}
