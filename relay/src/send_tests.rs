@@ -136,3 +136,25 @@ fn out_of_turn_clear_to_sends_and_acknowledgements_are_faults() {
     assert_eq!(flow.open(), 0);
     assert!(flow.on_ack(2).is_err(), "not sent");
 }
+
+#[test]
+fn a_slow_lane_may_tell_an_acknowledgement_of_long_ago() {
+    // given eight lanes, and a lane 0 whose messages arrive late from the clear-to-send of message 32 on
+    let mut flow = direct(MAX_LANES as u8, u64::MAX);
+    for seq in 0..40 {
+        let late = seq > 32;
+        for lane in u8::from(late)..MAX_LANES as u8 {
+            flow.on_cts(lane, seq, 1, 1).unwrap();
+        }
+        // when the messages up to the next turn of lane 0 go out on the others and are acknowledged there
+        let place = flow.post(1).unwrap();
+        let writes = drain(&mut flow);
+        assert_eq!(writes.len(), 1, "message {seq}");
+        flow.on_written(writes[0].id);
+        flow.on_ack(seq + 1).unwrap();
+        assert_eq!(flow.take(place), Some(1));
+    }
+    // then what lane 0 tells at last, 38 messages behind, is old news and no fault
+    assert_eq!(flow.on_ack(2), Ok(()));
+    assert_eq!(flow.open(), 0);
+}
