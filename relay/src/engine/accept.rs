@@ -57,17 +57,20 @@ impl Engine {
             return;
         };
         let lanes = usize::from(setup.lanes);
+        if lanes > MAX_LANES {
+            return self.fault(id, code::PROTOCOL_BROKEN, format!("{lanes} lanes, at most {MAX_LANES} are allowed"));
+        }
         let at = listener.assemblies.iter().position(|a| a.conn == setup.conn);
         let at = at.unwrap_or_else(|| {
             let deadline = now + Time::from(setup.budget_ms) * MS;
             let relays = (setup.hops.len() - 1) as u8;
-            let legs = vec![None; lanes.min(MAX_LANES)];
+            let legs = vec![None; lanes];
             listener.assemblies.push(Assembly { conn: setup.conn, legs, relays, early: Vec::new(), deadline });
             listener.assemblies.len() - 1
         });
         let assembly = &mut listener.assemblies[at];
         let place = assembly.legs.get_mut(usize::from(setup.lane));
-        if lanes > MAX_LANES || place.as_ref().is_none_or(|p| p.is_some()) {
+        if place.as_ref().is_none_or(|p| p.is_some()) {
             return self.fault(id, code::PROTOCOL_BROKEN, format!("lane {} of {lanes} makes no sense", setup.lane));
         }
         if let Some(place) = place {

@@ -14,6 +14,8 @@
 //! Files: [`transit`] sets up streams through this node, [`connect`] and [`accept`] the two ends, [`trunk`] shares a trunk, [`forward`]
 //! moves chunks, [`slots`] owns the pool's bookkeeping, [`teardown`] ends things.
 //!
+//! All maps are ordered, so that the same inputs give the same outputs in the same order, on every run.
+//!
 //! **No deadlock.** A chunk enters the fabric only after its clear-to-send has passed every relay, so the last hop always drains. A
 //! chunk in an entry slot (one hop made) waits only for a trunk slot of class 0 (two hops made); one in class *k* only for class *k*+1.
 //! Waiting therefore never closes a circle, whatever the topology. Entry slots belong to one connection; trunk slots are shared, but a
@@ -27,7 +29,7 @@ mod teardown;
 mod transit;
 mod trunk;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 
 use crate::code;
@@ -282,7 +284,7 @@ enum Role {
     /// A connection's chunks leave by it into the receive buffer.
     Down { stream: usize },
     /// Another relay's chunks come in.
-    TrunkIn { streams: HashMap<u32, usize> },
+    TrunkIn { streams: BTreeMap<u32, usize> },
     /// Chunks leave to another relay.
     TrunkOut(Box<trunk::TrunkOut>),
     /// A lane of a connection being set up from here.
@@ -348,15 +350,15 @@ enum Purpose {
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
-    legs: HashMap<LegId, Leg>,
+    legs: BTreeMap<LegId, Leg>,
     streams: Vec<Option<Stream>>,
     serial: u64,
-    dials: HashMap<u64, Purpose>,
+    dials: BTreeMap<u64, Purpose>,
     next_dial: u64,
     retries: Vec<(Time, Purpose)>,
-    trunks: HashMap<(Ipv4Addr, Ipv4Addr), trunk::TrunkState>,
-    connects: HashMap<u64, connect::Connect>,
-    listeners: HashMap<[u8; 16], accept::Listener>,
+    trunks: BTreeMap<(Ipv4Addr, Ipv4Addr), trunk::TrunkState>,
+    connects: BTreeMap<u64, connect::Connect>,
+    listeners: BTreeMap<[u8; 16], accept::Listener>,
     pool: slots::Pool,
     out: VecDeque<Action>,
     /// Legs with credits to give back.
@@ -372,15 +374,15 @@ impl Engine {
         let pool = slots::Pool::new(config.pool_slots);
         Self {
             config,
-            legs: HashMap::new(),
+            legs: BTreeMap::new(),
             streams: Vec::new(),
             serial: 0,
-            dials: HashMap::new(),
+            dials: BTreeMap::new(),
             next_dial: 0,
             retries: Vec::new(),
-            trunks: HashMap::new(),
-            connects: HashMap::new(),
-            listeners: HashMap::new(),
+            trunks: BTreeMap::new(),
+            connects: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             pool,
             out: VecDeque::with_capacity(256),
             creditors: Vec::with_capacity(64),
@@ -491,7 +493,9 @@ impl Engine {
         self.now = now;
         match Msg::decode(bytes) {
             Ok(msg) => self.dispatch(now, leg, msg),
-            Err(e) => self.bad_message(leg, e),
+            // A leg that was forgotten may still have something to say.
+            Err(e) if self.legs.contains_key(&leg) => self.bad_message(leg, e),
+            Err(_) => {}
         }
     }
 
@@ -542,8 +546,9 @@ impl Engine {
 
     /// The peer broke the protocol (or is a stranger): the leg goes, with all that hangs on it.
     fn fault(&mut self, id: LegId, code: u16, why: String) {
+        let graceful = !self.pool.is_read_by(id);
         self.leg_gone(id, code, &why);
-        self.out.push_back(Action::Drop { leg: id, graceful: true });
+        self.out.push_back(Action::Drop { leg: id, graceful });
     }
 
     /// A leg is gone: closed by its peer, or broken. The driver has dropped it.

@@ -129,6 +129,11 @@ impl Pool {
         answer
     }
 
+    /// Whether the leg is reading a slot.
+    pub(super) fn is_read_by(&self, leg: LegId) -> bool {
+        self.slots.iter().any(|s| matches!(s.state, SlotState::Posted { leg: reader, .. } if reader == leg))
+    }
+
     /// The leg is gone: its run returns to the pool once its last chunk has left.
     pub(super) fn orphan(&mut self, index: usize) {
         if let Some(run) = self.runs.get_mut(index).and_then(Option::as_mut) {

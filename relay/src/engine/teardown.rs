@@ -54,11 +54,7 @@ impl Engine {
     /// Drops a connection's leg: gracefully if it reads no slot any more, else at once, since its slots are needed.
     fn drop_leg_now(&mut self, id: LegId) {
         let Some(leg) = self.legs.remove(&id) else { return };
-        let reading = self
-            .pool
-            .slots
-            .iter()
-            .any(|s| matches!(s.state, super::slots::SlotState::Posted { leg: reader, .. } if reader == id));
+        let reading = self.pool.is_read_by(id);
         self.out.push_back(Action::Drop { leg: id, graceful: !reading });
         self.release_posted(id);
         if let Some(run) = leg.run {

@@ -19,7 +19,14 @@ impl Engine {
     /// A set-up has arrived on a fresh leg or on a trunk.
     pub(super) fn on_setup(&mut self, now: Time, id: LegId, setup: Setup) {
         let Some(leg) = self.legs.get(&id) else { return };
-        let trunk = matches!(leg.role, Role::TrunkIn { .. });
+        let (trunk, taken) = match &leg.role {
+            Role::TrunkIn { streams } => (true, setup.stream == 0 || streams.contains_key(&setup.stream)),
+            _ => (false, false),
+        };
+        if taken {
+            let why = format!("set-up for stream {}, which is in use", setup.stream);
+            return self.fault(id, code::PROTOCOL_BROKEN, why);
+        }
         let at = usize::from(setup.at);
         let hop = setup.hops[at];
         let last = at + 1 == setup.hops.len();

@@ -4,7 +4,7 @@
 //! class. Within a class the streams take turns, and none may hold more than its share of the slots, so that a stream whose receiver is
 //! slow leaves room for the others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 
 use super::{Action, Engine, Event, Joint, LegId, Opening, Purpose, Role, Time, slots::SlotState};
@@ -41,7 +41,7 @@ pub(super) struct TrunkOut {
     /// Streams that have a chunk waiting or under way, by class.
     active: Vec<u16>,
     holder: Vec<Option<(usize, u64)>>,
-    pub(super) streams: HashMap<u32, usize>,
+    pub(super) streams: BTreeMap<u32, usize>,
     next_stream: u32,
 }
 
@@ -77,7 +77,7 @@ impl Engine {
             ready: Vec::new(),
             active: Vec::new(),
             holder: Vec::new(),
-            streams: HashMap::new(),
+            streams: BTreeMap::new(),
             next_stream: 1,
         };
         self.add_leg(leg, from, to, Role::TrunkOut(Box::new(trunk)));
@@ -94,6 +94,8 @@ impl Engine {
             self.send(id, Msg::Refused { stream: 0, why });
             return self.fault(id, code::RELAY_OFF, "a trunk to a node that does not relay".into());
         }
+        // Slots of a leg are counted with 16 bits.
+        slots = slots.min(u16::MAX / u16::from(classes));
         let run = loop {
             match self.pool.lend(id, slots * u16::from(classes)) {
                 Some(run) => break run,
@@ -106,7 +108,7 @@ impl Engine {
             }
         };
         let Some(leg) = self.legs.get_mut(&id) else { return };
-        leg.role = Role::TrunkIn { streams: HashMap::new() };
+        leg.role = Role::TrunkIn { streams: BTreeMap::new() };
         leg.run = Some(run);
         let (local, remote) = (leg.local, leg.remote);
         if let Some(r) = self.pool.run(run) {
@@ -189,6 +191,9 @@ impl Engine {
     /// The next node will have no trunk: those that wait for it hear why.
     pub(super) fn trunk_refused(&mut self, id: LegId, why: &Refusal) {
         let Some(Role::TrunkOut(trunk)) = self.legs.get(&id).map(|l| &l.role) else { return };
+        if trunk.lent.is_some() {
+            return self.fault(id, code::PROTOCOL_BROKEN, format!("a trunk that stands was refused: {}", why.text));
+        }
         let pair = (trunk.from, trunk.to);
         if let Some(TrunkState::Opening { waiting }) = self.trunks.remove(&pair) {
             for (index, serial) in waiting {
