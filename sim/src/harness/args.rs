@@ -1,0 +1,262 @@
+//! What `nccl-mesh sim run` is asked to do, and how sizes and faults are written.
+//!
+//! Pure. Any thread.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use mesh_routing::Topology;
+use thiserror::Error;
+
+use super::collective::{Algo, Collective};
+use super::program::ELEMENT;
+
+/// What the simulated links are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// TCP between the ports' addresses.
+    #[default]
+    Tcp,
+}
+
+impl LinkKind {
+    /// The name on the command line and in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl FromStr for LinkKind {
+    type Err = ArgsError;
+
+    fn from_str(text: &str) -> Result<Self, ArgsError> {
+        match text {
+            "tcp" => Ok(Self::Tcp),
+            _ => Err(ArgsError::Link(text.to_owned())),
+        }
+    }
+}
+
+/// What is run on the fabric.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A collective through the plugin's C interface.
+    Collective(CollectiveArgs),
+    /// A command, once a node.
+    Job(JobArgs),
+}
+
+/// A collective and its sizes.
+#[derive(Clone, Debug)]
+pub struct CollectiveArgs {
+    /// Which.
+    pub collective: Collective,
+    /// How; must be one of the collective's.
+    pub algo: Algo,
+    /// Sizes in bytes, as nccl-tests counts them; cut to whole elements of 4 bytes.
+    pub sizes: Vec<usize>,
+    /// Iterations that count; `None`: some that fit the size.
+    pub iterations: Option<usize>,
+    /// Channels, at least 1.
+    pub channels: usize,
+    /// For send-recv: the distance in ranks; `None`: every one, a row each.
+    pub distance: Option<usize>,
+    /// How often the list of sizes is run.
+    pub repeat: usize,
+    /// How long to stay connected and idle at the end, measuring processor time.
+    pub idle: Option<Duration>,
+    /// Version of the plugin's table, 8 to 12.
+    pub abi: u32,
+}
+
+/// A command for every node.
+#[derive(Clone, Debug)]
+pub struct JobArgs {
+    /// The program and its arguments; not empty.
+    pub command: Vec<OsString>,
+    /// Whether every line of output begins with the node's name.
+    pub prefix: bool,
+    /// Whether the command is told to use the plugin.
+    pub plugin: bool,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct RunArgs {
+    /// Nodes and cables; addresses are replaced by ones of this machine.
+    pub topology: Topology,
+    /// What links are made of.
+    pub link: LinkKind,
+    /// What is run.
+    pub work: Work,
+    /// Node of every rank, by place in the topology or by name; empty: all nodes in order.
+    pub rank_order: Vec<String>,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// The plugin's file; `None`: beside this program.
+    pub plugin: Option<PathBuf>,
+    /// The preloaded library's file; `None`: beside this program.
+    pub fabric: Option<PathBuf>,
+    /// The program that runs a node, with its arguments; empty: this program with `sim node`.
+    pub node_program: Vec<OsString>,
+    /// Variables for every node.
+    pub environment: Vec<(String, String)>,
+    /// How long the whole run may take, idling not counted.
+    pub timeout: Duration,
+    /// JSON instead of a table.
+    pub json: bool,
+}
+
+/// Something that goes wrong on purpose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// How long after the start.
+    pub at: Duration,
+    /// What.
+    pub what: FaultKind,
+}
+
+/// Kinds of faults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The node of this name never starts.
+    Absent(String),
+}
+
+/// Arguments that mean nothing.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum ArgsError {
+    /// No such kind of link.
+    #[error("unknown link {0:?}: tcp is the one that `sim run` has")]
+    Link(String),
+    /// A size that is none.
+    #[error("size {0:?} is not a number of bytes such as 0, 4, 8K, 1M, 1G")]
+    Size(String),
+    /// A fault that is none.
+    #[error("unknown fault {0:?}; known: \"0 absent NODE\" (the node never starts)")]
+    Fault(String),
+    /// A rank order that does not fit the topology.
+    #[error("rank order: {0}")]
+    RankOrder(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FaultKind::Absent(node) = &self.what;
+        write!(f, "{} absent {node}", self.at.as_secs())
+    }
+}
+
+impl FromStr for Fault {
+    type Err = ArgsError;
+
+    /// Reads `WHEN WHAT`.
+    fn from_str(text: &str) -> Result<Self, ArgsError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["0" | "0s", "absent", node] => Ok(Self { at: Duration::ZERO, what: FaultKind::Absent(node.to_owned()) }),
+            _ => Err(ArgsError::Fault(text.to_owned())),
+        }
+    }
+}
+
+/// Reads a list of sizes such as `0,4,8K,1M,64M`; K, M and G are powers of 1024.
+///
+/// # Errors
+/// The first that is no size.
+pub fn parse_sizes(text: &str) -> Result<Vec<usize>, ArgsError> {
+    text.split(',').map(|word| parse_size(word.trim())).collect()
+}
+
+fn parse_size(text: &str) -> Result<usize, ArgsError> {
+    let malformed = || ArgsError::Size(text.to_owned());
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed());
+    }
+    let number: usize = digits.parse().map_err(|_| malformed())?;
+    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes <= 16 << 30).ok_or_else(malformed)?;
+    Ok(bytes - bytes % ELEMENT)
+}
+
+/// The node of every rank, as places in `names`.
+///
+/// # Errors
+/// A node that does not exist or comes twice; fewer than two nodes.
+pub fn resolve_rank_order(order: &[String], names: &[String]) -> Result<Vec<usize>, ArgsError> {
+    let refused = |text: String| Err(ArgsError::RankOrder(text));
+    let mut resolved = Vec::with_capacity(order.len());
+    for word in order {
+        let named = names.iter().position(|name| name == word);
+        let numbered = || word.parse().ok().filter(|index: &usize| *index < names.len());
+        let Some(index) = named.or_else(numbered) else {
+            return refused(format!(
+                "{word:?} is no node; nodes are {} (or 0 to {})",
+                names.join(", "),
+                names.len() - 1
+            ));
+        };
+        if resolved.contains(&index) {
+            return refused(format!("{} comes twice", names[index]));
+        }
+        resolved.push(index);
+    }
+    match resolved.len() {
+        0 => Ok((0..names.len()).collect()),
+        1 => refused("one rank alone has nobody to talk to".to_owned()),
+        _ => Ok(resolved),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        assert_eq!(parse_sizes("0,4,8K,1M, 64M,1g"), Ok(vec![0, 4, 8192, 1 << 20, 64 << 20, 1 << 30]));
+        assert_eq!(parse_sizes("7"), Ok(vec![4]), "whole elements");
+        for wrong in ["", "K", "4,,8", "-4", "8KB", "1.5M", "17G", "99999999999999999999"] {
+            assert!(matches!(parse_sizes(wrong), Err(ArgsError::Size(_))), "{wrong}");
+        }
+        assert_eq!(parse_sizes("16G"), Ok(vec![16 << 30]));
+    }
+
+    #[test]
+    fn only_known_faults_are_taken() {
+        let fault = "0 absent node2".parse::<Fault>().expect("known");
+        assert_eq!(fault.what, FaultKind::Absent("node2".to_owned()));
+        assert_eq!(fault.to_string(), "0 absent node2");
+        for wrong in ["", "absent node2", "1 absent node2", "0 absent", "0 cut node0 node1", "0 absent a b"] {
+            let error = wrong.parse::<Fault>().expect_err(wrong);
+            assert!(error.to_string().contains("known: \"0 absent NODE\""), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_rank_order_names_each_node_once() {
+        let names = ["node0", "node1", "node2", "1"].map(str::to_owned);
+        let order = |text: &str| {
+            let words: Vec<String> = text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            resolve_rank_order(&words, &names)
+        };
+        assert_eq!(order(""), Ok(vec![0, 1, 2, 3]));
+        assert_eq!(order("0,2,node1,3"), Ok(vec![0, 2, 1, 3]));
+        assert_eq!(order("2,0"), Ok(vec![2, 0]), "nodes without a rank only relay");
+        assert_eq!(order("1,0"), Ok(vec![3, 0]), "a name wins over a place");
+        for wrong in ["0,0", "node0,0", "4,0", "0,x", "0"] {
+            assert!(matches!(order(wrong), Err(ArgsError::RankOrder(_))), "{wrong}");
+        }
+    }
+}

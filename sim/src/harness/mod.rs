@@ -1,0 +1,102 @@
+//! The harness behind `nccl-mesh sim`: one process a node on this machine, on a make-believe fabric.
+//!
+//! [`run`] starts the nodes, each with the preloaded library that lets only cabled ports talk, and runs either a collective that
+//! is checked byte by byte or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
+//! use it: the parent stands in for NCCL's bootstrap, each node ([`run_node`]) for a rank with its main, service and progress
+//! threads, [`program`]s for the kernels of the GPU.
+//!
+//! It must not know the plugin's inside: it sees the C interface, settings in the environment, one snapshot function and the
+//! statistics files.
+
+pub mod algorithms;
+pub mod args;
+pub mod children;
+pub mod collective;
+mod collective_run;
+mod connect;
+pub mod content;
+mod counters;
+pub mod executor;
+mod hub;
+mod job;
+pub mod messages;
+mod node;
+mod plugin_ends;
+pub mod program;
+pub mod report;
+pub mod scene;
+pub mod snapshot;
+mod sys;
+pub mod transport;
+
+use std::io::Write;
+
+pub use args::{ArgsError, CollectiveArgs, Fault, FaultKind, JobArgs, LinkKind, RunArgs, Work, parse_sizes};
+pub use collective::{Algo, Collective, NameError};
+pub use collective_run::{CollectiveReport, IdleReport};
+pub use job::{JobReport, JobRow};
+pub use node::run_node;
+pub use report::RowReport;
+pub use scene::SceneError;
+
+use scene::Scene;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub enum Report {
+    /// Of a collective.
+    Collective(CollectiveReport),
+    /// Of a user's command.
+    Job(JobReport),
+}
+
+impl Report {
+    /// One line a cause; empty exactly if all went well.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        match self {
+            Self::Collective(report) => &report.problems,
+            Self::Job(report) => &report.problems,
+        }
+    }
+
+    /// The exit status: 0 only if every byte was right and nothing failed; of a user's command the worst of its own.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Collective(report) => u8::from(!report.problems.is_empty()),
+            Self::Job(report) => {
+                let worst = u8::try_from(report.status).unwrap_or(1);
+                if report.problems.is_empty() { worst } else { worst.max(1) }
+            }
+        }
+    }
+}
+
+/// Why a run did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The fabric could not be set up.
+    #[error(transparent)]
+    Scene(#[from] SceneError),
+    /// The arguments do not fit together.
+    #[error(transparent)]
+    Args(#[from] ArgsError),
+}
+
+/// Runs what is asked for. Results go to `out` as they come, what nodes print goes to standard error (a user's command has
+/// its own standard output, unless JSON is asked for). Returns when all processes are gone and all files removed.
+///
+/// SIGINT, SIGTERM and SIGHUP end the run in order from here on; call it once from the main thread, which must live as long as
+/// the nodes: they end with it.
+///
+/// # Errors
+/// The run did not begin; failures after that are in the report.
+pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<Report, RunError> {
+    sys::catch_stop_signals();
+    let scene = Scene::set_up(args)?;
+    match &args.work {
+        Work::Collective(asked) => Ok(Report::Collective(collective_run::run(args, asked, &scene, out)?)),
+        Work::Job(job) => Ok(Report::Job(job::run(args, job, &scene, out)?)),
+    }
+}

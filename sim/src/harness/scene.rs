@@ -1,0 +1,287 @@
+//! The make-believe fabric on this machine: addresses, files, and what every node's process is told of them.
+//!
+//! Lives on the thread that runs the harness. Everything is gone when the [`Scene`] is dropped.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mesh_routing::Topology;
+use thiserror::Error;
+
+use super::args::RunArgs;
+
+/// The port that a run listens on to hold its block of loopback addresses.
+const LOCK_PORT: u16 = 47_811;
+/// Blocks 127.X.0.0/16 for X in this range; lower ones are used by others, 127.255 ends with a broadcast address.
+const BLOCKS: std::ops::Range<u8> = 32..255;
+/// Ports that a block has room for.
+const MOST_PORTS: usize = 200 * 254;
+
+/// The preloaded library's file.
+pub const FABRIC_FILE: &str = "libmesh_fabric.so";
+/// The plugin's file.
+pub const PLUGIN_FILE: &str = "libnccl_net_mesh.so";
+
+/// Why there is no fabric.
+#[derive(Debug, Error)]
+pub enum SceneError {
+    /// Every block of loopback addresses is held.
+    #[error("no free block of loopback addresses: {runs} runs hold theirs; end one")]
+    NoBlock {
+        /// Blocks that are held.
+        runs: usize,
+    },
+    /// The topology is too large for one machine.
+    #[error("{ports} ports are more than the {MOST_PORTS} that fit one machine")]
+    TooManyPorts {
+        /// Ports of the topology.
+        ports: usize,
+    },
+    /// A file of the build is missing.
+    #[error("{file} is not beside this program (looked in {looked_in}); build it or name it with an option")]
+    NoFile {
+        /// The file.
+        file: &'static str,
+        /// Folders.
+        looked_in: String,
+    },
+    /// A file named by the user is missing.
+    #[error("{path:?}: {source}")]
+    Named {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The folder of the run could not be written.
+    #[error("cannot write {path:?}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Finds a file of the build: where it is named, else beside this program or in `deps` there.
+///
+/// # Errors
+/// It is not there.
+pub fn find_beside(named: Option<&Path>, file: &'static str) -> Result<PathBuf, SceneError> {
+    if let Some(path) = named {
+        // The loader of another process has another working folder.
+        return std::fs::canonicalize(path).map_err(|source| SceneError::Named { path: path.to_owned(), source });
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or_else(|| Path::new("."));
+    // Tests live in `deps` themselves and find libraries beside them or one level up.
+    let folders = [folder.to_owned(), folder.join("deps"), folder.join("..")];
+    let found = folders.iter().map(|folder| folder.join(file)).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        let looked_in: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        SceneError::NoFile { file, looked_in: looked_in.join(", ") }
+    })
+}
+
+/// A block of loopback addresses that no other run uses while this value lives.
+#[derive(Debug)]
+struct Block {
+    second: u8,
+    _held: TcpListener,
+}
+
+impl Block {
+    fn take() -> Result<Self, SceneError> {
+        let count = BLOCKS.len() as u32;
+        // Runs that start at the same time begin to look at different places.
+        let first = std::process::id() % count;
+        for step in 0..count {
+            let second = BLOCKS.start + ((first + step) % count) as u8;
+            // Listening is exclusive, and ends with the process however that comes.
+            if let Ok(held) = TcpListener::bind((Ipv4Addr::new(127, second, 255, 254), LOCK_PORT)) {
+                return Ok(Self { second, _held: held });
+            }
+        }
+        Err(SceneError::NoBlock { runs: BLOCKS.len() })
+    }
+
+    fn place(&self, index: usize) -> Ipv4Addr {
+        Ipv4Addr::new(127, self.second, (index / 254) as u8, (index % 254 + 1) as u8)
+    }
+}
+
+/// A folder that goes with its value.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create() -> Result<Self, SceneError> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("nccl-mesh-sim-{}-{serial}", std::process::id()));
+        // `create_dir` refuses what is there already, also a link that somebody else laid.
+        std::fs::create_dir(&path).map_err(|source| SceneError::Write { path: path.clone(), source })?;
+        Ok(Self(path))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf, SceneError> {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).map_err(|source| SceneError::Write { path: path.clone(), source })?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure, and nothing depends on it.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A fabric that stands.
+#[derive(Debug)]
+pub struct Scene {
+    names: Vec<String>,
+    own: Vec<String>,
+    fabric_file: PathBuf,
+    topology_file: PathBuf,
+    /// The preloaded library.
+    library: PathBuf,
+    /// The plugin.
+    plugin: PathBuf,
+    environment: Vec<(String, String)>,
+    folder: Folder,
+    _block: Block,
+}
+
+impl Scene {
+    /// Takes addresses and writes files.
+    ///
+    /// # Errors
+    /// See [`SceneError`].
+    pub fn set_up(args: &RunArgs) -> Result<Self, SceneError> {
+        let topology = &args.topology;
+        let ports = topology.nodes().iter().map(|node| node.ports.len()).sum();
+        if ports > MOST_PORTS {
+            return Err(SceneError::TooManyPorts { ports });
+        }
+        let library = find_beside(args.fabric.as_deref(), FABRIC_FILE)?;
+        let plugin = find_beside(args.plugin.as_deref(), PLUGIN_FILE)?;
+        let block = Block::take()?;
+        let folder = Folder::create()?;
+        let fabric_file = folder.write("fabric", &fabric_text(topology, |index| block.place(index)))?;
+        let topology_file = folder.write("topology.toml", &topology.to_toml())?;
+        let own = |node: &mesh_routing::Node| {
+            node.ports.iter().map(|port| port.address.to_string()).collect::<Vec<_>>().join(",")
+        };
+        Ok(Self {
+            names: topology.nodes().iter().map(|node| node.name.clone()).collect(),
+            own: topology.nodes().iter().map(own).collect(),
+            fabric_file,
+            topology_file,
+            library,
+            plugin,
+            environment: args.environment.clone(),
+            folder,
+            _block: block,
+        })
+    }
+
+    /// Names of the nodes, by place in the topology.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The plugin's file.
+    #[must_use]
+    pub fn plugin(&self) -> &Path {
+        &self.plugin
+    }
+
+    /// Where a node's statistics are written.
+    #[must_use]
+    pub fn statistics_file(&self, node: usize) -> PathBuf {
+        self.folder.0.join(format!("{}.json", self.names[node]))
+    }
+
+    /// Puts a process of `node` on the fabric.
+    pub fn enter(&self, command: &mut Command, node: usize) {
+        // Preloaded before what the user preloads: nothing may get past the cables.
+        let mut preload = self.library.clone().into_os_string();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        command
+            .env("LD_PRELOAD", preload)
+            .env("MESH_FABRIC", &self.fabric_file)
+            .env("MESH_FABRIC_NODE", &self.own[node])
+            .env("NCCL_MESH_TOPOLOGY", &self.topology_file)
+            .env("NCCL_MESH_NODE", &self.names[node])
+            .env("NCCL_MESH_STATS_FILE", self.statistics_file(node))
+            .env("NCCL_MESH_METRICS_INTERVAL_SEC", "1")
+            // Links are TCP: adapters that this machine may have are not part of the fabric.
+            .env("NCCL_MESH_DISABLE_RDMA", "1")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+    }
+}
+
+/// The text of the fabric file: every port with its place, then every link as a cable.
+fn fabric_text(topology: &Topology, place: impl Fn(usize) -> Ipv4Addr) -> String {
+    let mut text = String::new();
+    let ports = topology.nodes().iter().flat_map(|node| &node.ports);
+    for (index, port) in ports.enumerate() {
+        let _ = writeln!(text, "port {} {}", port.address, place(index));
+    }
+    for link in topology.links() {
+        let _ = writeln!(text, "cable {} {}", link.ends[0].address, link.ends[1].address);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mesh_routing::{AddressPlan, Shape};
+
+    #[test]
+    fn runs_at_the_same_time_have_blocks_of_their_own() {
+        let (a, b) = (Block::take().expect("free"), Block::take().expect("free"));
+        assert_ne!(a.second, b.second);
+        assert!(BLOCKS.contains(&a.second));
+        // and places of a block do not repeat, nor are they network or broadcast addresses
+        let places: std::collections::BTreeSet<_> = (0..600).map(|index| a.place(index)).collect();
+        assert_eq!(places.len(), 600);
+        assert!(places.iter().all(|place| !matches!(place.octets()[3], 0 | 255)));
+    }
+
+    #[test]
+    fn a_folder_goes_with_its_value() {
+        let folder = Folder::create().expect("a temporary folder");
+        let file = folder.write("x", "y").expect("a file");
+        assert!(file.exists());
+        let path = folder.0.clone();
+        drop(folder);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_fabric_file_has_all_ports_and_links() {
+        let topology = Topology::from_shape(Shape::Ring, 3, 2, &AddressPlan::default()).expect("a ring");
+        let text = fabric_text(&topology, |index| Ipv4Addr::new(127, 40, 0, index as u8 + 1));
+        assert_eq!(text.lines().filter(|line| line.starts_with("port ")).count(), 12);
+        assert_eq!(text.lines().filter(|line| line.starts_with("cable ")).count(), 6);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = find_beside(None, "libno-such-thing.so").expect_err("not there");
+        assert!(error.to_string().contains("libno-such-thing.so is not beside this program"), "{error}");
+        assert!(find_beside(Some(Path::new("/no/such/file")), FABRIC_FILE).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! What the plugin counts, as it tells in its snapshot and in its statistics file.
+//!
+//! Fields that a plugin does not have count as zero. Pure; any thread.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Counters of one process, since it started or between two moments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Snapshot {
+    /// Name of the node.
+    pub node: String,
+    /// Payload sent on connections without a relay, in bytes.
+    pub direct_bytes: u64,
+    /// Payload sent on connections with relays, in bytes.
+    pub relayed_out_bytes: u64,
+    /// Payload of others that was passed on, in bytes.
+    pub forwarded_bytes: u64,
+    /// Bytes sent on each link, by `LOCAL-REMOTE` address.
+    pub links: BTreeMap<String, u64>,
+}
+
+impl Snapshot {
+    /// Reads the text that the plugin gives.
+    ///
+    /// # Errors
+    /// If it is no such JSON object.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Reads a statistics file.
+    ///
+    /// # Errors
+    /// If there is none or it is not a snapshot.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        Ok(Self::parse(&std::fs::read_to_string(path)?)?)
+    }
+
+    /// What was counted since `before`. Counters never fall; a link that is new starts at zero.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let link = |(name, bytes): (&String, &u64)| {
+            (name.clone(), bytes.saturating_sub(before.links.get(name).copied().unwrap_or_default()))
+        };
+        Self {
+            node: self.node.clone(),
+            direct_bytes: self.direct_bytes.saturating_sub(before.direct_bytes),
+            relayed_out_bytes: self.relayed_out_bytes.saturating_sub(before.relayed_out_bytes),
+            forwarded_bytes: self.forwarded_bytes.saturating_sub(before.forwarded_bytes),
+            links: self.links.iter().map(link).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_may_lack_fields_and_have_others() {
+        let before = Snapshot::parse(r#"{"node": "a", "direct_bytes": 5, "streams": 3}"#).expect("an object");
+        let after = r#"{"node": "a", "direct_bytes": 12, "forwarded_bytes": 4, "links": {"1-2": 9}, "queues": [1]}"#;
+        let since = Snapshot::parse(after).expect("an object").since(&before);
+        assert_eq!((since.direct_bytes, since.relayed_out_bytes, since.forwarded_bytes), (7, 0, 4));
+        assert_eq!(since.links["1-2"], 9);
+        assert!(Snapshot::parse("3").is_err() && Snapshot::parse("{").is_err());
+    }
+}
