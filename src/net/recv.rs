@@ -170,6 +170,6 @@ impl RecvConn {
 }
 
 fn landed(flow: &mut RecvFlow, imm: u32, len: u32) -> Result<Option<Arrived>, FlowError> {
-    let note = Note::decode(imm).ok_or(FlowError::Protocol { what: "notification", value: imm.into() })?;
+    let note = Note::decode(imm).ok_or_else(|| FlowError::Protocol { what: "notification", value: imm.into() })?;
     flow.on_note(note, u64::from(len))
 }
