@@ -5,6 +5,7 @@
  *   load PLUGIN load      every symbol, name, devices, properties on poisoned memory
  *   load PLUGIN cycle     NULL logger, finalize(NULL), init and finalize again and again, dlclose and dlopen
  *   load PLUGIN misuse    NULL and wrong arguments
+ *   load PLUGIN refused   a plugin that cannot start: an error, no devices, nothing left behind
  *   load PLUGIN fork      a child of fork is turned away, the parent goes on
  *
  * Exit status 0 only if all holds; every failure is a line on standard error.
@@ -276,6 +277,23 @@ static void misuse(const char *path) {
     puts("survived");
 }
 
+static void refused(const char *path) {
+    for (int round = 0; round < 2; round++) {
+        void *library = open_plugin(path);
+        net12_t *net = table(library, 12);
+        void *ctx = (void *)1;
+        int ndev = -7;
+        props12_t props;
+        CHECK(net->init(&ctx, 1, NULL, NULL, NULL) != 0 && ctx == NULL, "round %d", round);
+        CHECK(((init6_t)((void **)table(library, 8))[1])(NULL) != 0, "v8, round %d", round);
+        CHECK(net->devices(&ndev) != 0 || ndev == 0, "round %d: %d", round, ndev);
+        CHECK(net->getProperties(0, &props) != 0, "round %d", round);
+        CHECK(net->finalize(NULL) == 0, "round %d", round);
+        CHECK(dlclose(library) == 0, "%s", dlerror());
+    }
+    puts("refused");
+}
+
 static void forked(const char *path) {
     net12_t *net = table(open_plugin(path), 12);
     void *ctx = NULL;
@@ -297,7 +315,7 @@ static void forked(const char *path) {
 
 int main(int argc, char **argv) {
     if (argc != 3) {
-        fprintf(stderr, "usage: load PLUGIN layout|load|cycle|misuse|fork\n");
+        fprintf(stderr, "usage: load PLUGIN layout|load|cycle|misuse|refused|fork\n");
         return 2;
     }
     alarm(60);
@@ -305,6 +323,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[2], "load")) load(argv[1]);
     else if (!strcmp(argv[2], "cycle")) cycle(argv[1]);
     else if (!strcmp(argv[2], "misuse")) misuse(argv[1]);
+    else if (!strcmp(argv[2], "refused")) refused(argv[1]);
     else if (!strcmp(argv[2], "fork")) forked(argv[1]);
     else return 2;
     return failures ? 1 : 0;
