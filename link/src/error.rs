@@ -87,3 +87,28 @@ pub enum PostError {
     #[error("link is broken or closed for writing")]
     Broken,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+
+    use super::*;
+
+    #[test]
+    fn errno_values_are_sorted() {
+        let sorted = |errno| LinkError::from_io("send", &Error::from_raw_os_error(errno));
+        for errno in [libc::EPIPE, libc::ECONNRESET, libc::ECONNABORTED] {
+            assert_eq!(sorted(errno), LinkError::Reset { op: "send" });
+        }
+        assert_eq!(sorted(libc::ETIMEDOUT), LinkError::TimedOut { op: "send" });
+        assert_eq!(sorted(libc::EHOSTUNREACH), LinkError::Io { op: "send", errno: libc::EHOSTUNREACH });
+    }
+
+    #[test]
+    fn messages_hold_the_facts() {
+        let error = LinkError::OutOfBounds { key: Key::from_raw(0x1_0002), offset: 9, len: 8, allowed: 16 };
+        assert_eq!(error.to_string(), "out of bounds write: 8 bytes at offset 9 of key 0x10002, window has 16 bytes");
+        let error = LinkError::Io { op: "send", errno: libc::ENETUNREACH };
+        assert!(error.to_string().starts_with("send failed: Network is unreachable"), "{error}");
+    }
+}

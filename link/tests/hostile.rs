@@ -356,3 +356,32 @@ fn the_stream_can_be_taken_back() {
     far.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"raw");
 }
+
+#[test]
+fn memory_given_back_too_early_is_an_error() {
+    // given a slab that is dropped while a write from it is queued
+    let (mut near, mut far) = pair(Limits::default());
+    let from = Slab::new(1, 1 << 16).unwrap();
+    let target = Target { key: Key::from_raw(1 << 16), offset: 0 };
+    near.post_write(1, None, from.slot(0), target, None).unwrap();
+    drop(from);
+    // when it is to leave, then the link breaks instead of sending what lies there now
+    let (error, seen) = failure(&mut near);
+    assert_eq!((error, seen), (LinkError::Io { op: "send", errno: libc::EFAULT }, vec![]));
+    assert!(matches!(failure(&mut far).0, LinkError::ClosedByPeer { .. }));
+
+    // given a slab that is dropped while the peer may write it
+    let (near, mut peer) = streams();
+    let mut endpoint = TcpEndpoint::new(near, Limits::default()).unwrap();
+    let into = Slab::new(1, 1 << 20).unwrap();
+    let key = endpoint.expose(into.slot(0)).unwrap();
+    peer.write_all(&write_frame(key, 0, 1 << 20, 0)).unwrap();
+    until("the header", || {
+        poll(&mut endpoint, &mut Vec::new()).unwrap();
+        endpoint.counters().syscalls_in > 1
+    });
+    drop(into);
+    // when bytes arrive, then the link breaks instead of writing what has become somebody else's
+    peer.write_all(&[1; 100]).unwrap();
+    assert_eq!(failure(&mut endpoint).0, LinkError::Io { op: "receive", errno: libc::EFAULT });
+}

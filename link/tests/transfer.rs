@@ -6,6 +6,7 @@ use std::io::Write;
 
 use common::{Random, Seen, contents, drive, fill, pair, poll, tiny, until};
 use mesh_link::memory::Slab;
+use mesh_link::poller::{Interest, Poller, Ready};
 use mesh_link::tcp::frame::{self, Header};
 use mesh_link::tcp::{Limits, TcpEndpoint};
 use mesh_link::{Event, MAX_MESSAGE, MAX_WRITE, PostError, Target, Window};
@@ -119,6 +120,31 @@ fn frames_may_be_cut_anywhere() {
         // then it makes no difference
         assert_eq!(seen, expected);
         assert_eq!(contents(window), image);
+    }
+}
+
+#[test]
+fn an_ordered_body_lands_in_whole_lines() {
+    // given an ordered exposure that begins in the middle of a line, full of canaries
+    let (near, mut peer) = common::streams();
+    let mut endpoint = TcpEndpoint::new(near, Limits::default()).unwrap();
+    let into = Slab::new(1, 1024).unwrap();
+    let window = into.slot(0).sub(40, 900).unwrap();
+    let key = endpoint.expose_ordered(window).unwrap();
+    fill(window, CANARY);
+    let header = frame::encode(&Header::Write { target: Target { key, offset: 0 }, len: 500, imm: Some(1) });
+    peer.write_all(&header).unwrap();
+    // when its body arrives byte by byte, then what has landed ends at a line, until all has arrived
+    for arrived in 1..=500_usize {
+        peer.write_all(&[1]).unwrap();
+        let mut seen = Vec::new();
+        let before = endpoint.counters().syscalls_in;
+        until("the byte", || poll(&mut endpoint, &mut seen).unwrap() && endpoint.counters().syscalls_in > before);
+        let landed = if arrived == 500 { 500 } else { ((40 + arrived) / 128 * 128).saturating_sub(40) };
+        let bytes = contents(window);
+        assert!(bytes[..landed].iter().all(|&byte| byte == 1), "{arrived}");
+        assert!(bytes[landed..].iter().all(|&byte| byte == CANARY), "{arrived}");
+        assert_eq!(seen.len(), usize::from(arrived == 500));
     }
 }
 
@@ -278,6 +304,59 @@ fn both_directions_at_once() {
 }
 
 #[test]
+fn threads_that_sleep_miss_nothing() {
+    // given two threads that sleep on a poller whenever a poll says that there was no progress
+    const COUNT: u32 = 300;
+    let limits = Limits { poll_frames: 1, writes: 4, ..tiny() };
+    let (mut near, mut far) = pair(limits);
+    let (from, into) = (Slab::new(1, 1 << 16).unwrap(), Slab::new(1, 1 << 16).unwrap());
+    let key = far.expose(into.slot(0)).unwrap();
+    let rest = |poller: &Poller, endpoint: &TcpEndpoint| {
+        let interest = Interest { read: true, write: endpoint.wants_write() };
+        poller.modify(endpoint.fd(), 1, interest).unwrap();
+        let count = poller.wait(&mut [Ready::default(); 2], Some(common::PATIENCE)).unwrap();
+        assert_eq!(count, 1, "slept through the other's bytes");
+    };
+    std::thread::scope(|scope| {
+        // when one sends small and large writes, and the other answers each with a message
+        scope.spawn(|| {
+            let poller = Poller::new().unwrap();
+            poller.add(far.fd(), 1, Interest::READ).unwrap();
+            let (mut next, mut answered) = (0, 0);
+            while answered < COUNT || far.wants_write() {
+                let progress = far.poll(|event| {
+                    assert!(matches!(event, Event::Notified { imm, .. } if imm == next));
+                    next += 1;
+                });
+                while answered < next && far.post_message(b"got it").is_ok() {
+                    answered += 1;
+                }
+                if !progress.unwrap() {
+                    rest(&poller, &far);
+                }
+            }
+        });
+        let poller = Poller::new().unwrap();
+        poller.add(near.fd(), 1, Interest::READ).unwrap();
+        let (mut posted, mut answers) = (0, 0);
+        while answers < COUNT {
+            while posted < COUNT {
+                let body = from.slot(0).sub(0, if posted % 3 == 0 { 1 << 16 } else { posted as usize }).unwrap();
+                if near.post_write(0, None, body, Target { key, offset: 0 }, Some(posted)).is_err() {
+                    break;
+                }
+                posted += 1;
+            }
+            if !near.poll(|event| answers += u32::from(matches!(event, Event::Message(_)))).unwrap() {
+                rest(&poller, &near);
+            }
+        }
+        // then both come to the end
+        assert_eq!(answers, COUNT);
+    });
+}
+
+#[test]
 fn a_million_small_writes() {
     // given two threads, and a receiver that answers every 1000th write with a message
     const COUNT: u64 = 1_000_000;
@@ -295,7 +374,7 @@ fn a_million_small_writes() {
                     wrong +=
                         u64::from(u64::from(imm) != next || u64::from(len) != next % 65 || offset != next % 64 * 63);
                     next += 1;
-                    pending += u64::from(next.is_multiple_of(1000));
+                    pending += u64::from(next % 1000 == 0);
                 });
                 while pending > 0 && far.post_message(b"thousand").is_ok() {
                     pending -= 1;

@@ -196,7 +196,8 @@ impl TcpEndpoint {
     }
 
     /// Says that this side posts no more. The end of the stream follows the last queued frame; receiving goes on, and poll returns
-    /// [`LinkError::ClosedByPeer`] when the peer has closed too.
+    /// [`LinkError::ClosedByPeer`] when the peer has closed too. A peer that sees the end forgets what it had queued itself: who has
+    /// the last word is for the layers above to agree on.
     pub fn shutdown_write(&mut self) {
         self.closing = true;
         // An error is kept and returned by the next poll.
@@ -277,5 +278,42 @@ impl TcpEndpoint {
 impl AsFd for TcpEndpoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::super::Keepalive;
+    use super::*;
+
+    #[test]
+    fn the_socket_gets_all_its_options() {
+        // given limits that name every option, with a fraction of a second among them
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let limits = Limits {
+            send_buffer: Some(40_000),
+            receive_buffer: Some(50_000),
+            user_timeout: Some(Duration::from_millis(12_345)),
+            keepalive: Some(Keepalive { idle: Duration::from_secs(7), interval: Duration::from_millis(10), count: 4 }),
+            ..Limits::default()
+        };
+        // when an endpoint is made
+        let endpoint = TcpEndpoint::new(stream, limits).unwrap();
+        // then the kernel has them; it doubles buffer sizes for its own needs
+        for (level, name, value) in [
+            (libc::SOL_SOCKET, libc::SO_SNDBUF, 80_000),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF, 100_000),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 12_345),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 7),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
+        ] {
+            assert_eq!(socket::option(endpoint.as_fd(), level, name).unwrap(), value, "option {name}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Sizes of queues and buffers, and the socket's times.
 ///
-/// Memory of an endpoint, whatever happens: about 140 bytes a write, 1.1 KiB a message, 26 bytes an exposure, and the staging
+/// Memory of an endpoint, whatever happens: about 112 bytes a write, 1.1 KiB a message, 26 bytes an exposure, and the staging
 /// buffer; the kernel's socket buffers come on top.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
