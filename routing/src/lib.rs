@@ -24,6 +24,7 @@ mod natural;
 mod nearest;
 mod problem;
 mod rank_order;
+pub mod render;
 mod route;
 mod router;
 mod shape;

@@ -5,7 +5,7 @@ mod table;
 mod write;
 
 pub(crate) use read::read;
-pub(crate) use write::write;
+pub(crate) use write::{speed_text, write};
 
 /// The schema that this release reads and writes.
 const SCHEMA: i64 = 1;
