@@ -1,0 +1,137 @@
+//! `nccl-mesh topology validate|show`: the topology file's life, as far as it needs no running cluster. Runs on the
+//! command's main thread.
+
+use crate::routes::{emit, fail};
+use crate::shape_args::{LoadError, ShapeArgs, load_file};
+use mesh_routing::render::summary;
+use mesh_routing::{AddressPlan, Node, Problem, Topology};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What to do with a topology.
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Check a topology file and list everything that is wrong with it
+    Validate {
+        /// Topology file (TOML); `-` reads standard input
+        file: PathBuf,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print nodes, ports and what joins them
+    Show {
+        #[command(flatten)]
+        shape: ShapeArgs,
+        /// Print a topology file instead, as a start for one's own
+        #[arg(long, conflicts_with = "json")]
+        toml: bool,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the command; fails if the file is not sound.
+pub(crate) fn run(command: &Command) -> ExitCode {
+    match command {
+        Command::Validate { file, json } => match load_file(file) {
+            Ok(topology) => emit(&sound(&topology, *json)),
+            Err(LoadError::File { problems, .. }) if *json => {
+                emit(&problems.iter().map(|problem| format!("{}\n", problem_json(problem))).collect::<String>());
+                ExitCode::FAILURE
+            }
+            Err(error) => {
+                if let LoadError::File { problems, .. } = &error {
+                    fail(&format!("{error}\n{} found in {}", count(problems.len()), file.display()))
+                } else {
+                    fail(&error.to_string())
+                }
+            }
+        },
+        Command::Show { shape, toml, json } => match shape.load(AddressPlan::default().base) {
+            Ok(topology) if *toml => emit(&topology.to_toml()),
+            Ok(topology) if *json => emit(
+                &topology.nodes().iter().map(|node| format!("{}\n", node_json(&topology, node))).collect::<String>(),
+            ),
+            Ok(topology) => emit(&format!("{}: {}", shape.title(), summary(&topology))),
+            Err(error) => fail(&error.to_string()),
+        },
+    }
+}
+
+/// The word on a sound file, and what in it may be meant otherwise.
+fn sound(topology: &Topology, json: bool) -> String {
+    let (nodes, edges, links) = (topology.nodes().len(), topology.edges().len(), topology.links().len());
+    let hash = format!("{:016x}", topology.hash());
+    let alone = topology.unlinked_ports();
+    if json {
+        let row = json!({
+            "ok": true, "nodes": nodes, "edges": edges, "links": links, "hash": hash, "unlinked_ports": alone.len(),
+        });
+        return format!("{row}\n");
+    }
+    let mut text = format!("ok: nodes {nodes}, edges {edges}, links {links}, hash {hash}\n");
+    for (node, port) in alone {
+        let port = &topology.node(node).ports[port];
+        let name = topology.name(node);
+        text += &format!("note: {name} {} {}/{} meets no other port\n", port.device, port.address, port.prefix);
+    }
+    text
+}
+
+fn problem_json(problem: &Problem) -> Value {
+    json!({
+        "code": problem.code.code(), "line": problem.line, "node": problem.node, "field": problem.field,
+        "message": problem.message,
+    })
+}
+
+fn node_json(topology: &Topology, node: &Node) -> Value {
+    let port = |(index, port): (usize, &mesh_routing::Port)| {
+        let links = topology.links_of_node(node.id).iter().map(|&link| topology.link(link));
+        let here = links.filter(|link| link.end_of(node.id).is_some_and(|end| end.port == index));
+        let to: Vec<_> = here.map(|link| topology.name(link.other_end(node.id).node)).collect();
+        json!({
+            "device": port.device, "address": port.address.to_string(), "prefix": port.prefix,
+            "speed_mbps": port.speed_mbps, "mtu_bytes": port.mtu, "to": to,
+        })
+    };
+    let ports: Vec<_> = node.ports.iter().enumerate().map(port).collect();
+    json!({
+        "node": node.name, "id": node.stable_id, "control": node.control.map(|address| address.to_string()),
+        "relay": node.relay, "ports": ports,
+    })
+}
+
+fn count(problems: usize) -> String {
+    if problems == 1 { "1 problem".to_owned() } else { format!("{problems} problems") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{node_json, problem_json, sound};
+    use mesh_routing::{AddressPlan, Shape, Topology};
+
+    #[test]
+    fn a_sound_file_is_told_in_one_line() {
+        let ring = Topology::from_shape(Shape::Ring, 4, 2, &AddressPlan::default()).expect("a ring");
+        let hash = format!("{:016x}", ring.hash());
+        assert_eq!(sound(&ring, false), format!("ok: nodes 4, edges 4, links 8, hash {hash}\n"));
+        let row: serde_json::Value = serde_json::from_str(&sound(&ring, true)).expect("an object");
+        assert_eq!((&row["ok"], &row["links"], &row["hash"]), (&true.into(), &8.into(), &hash.into()));
+    }
+
+    #[test]
+    fn problems_and_nodes_as_objects() {
+        let problems = Topology::from_toml("schema = 2\n").expect_err("two faults");
+        let codes: Vec<_> = problems.iter().map(|problem| problem_json(problem)["code"].clone()).collect();
+        assert!(codes.contains(&"E64".into()), "{codes:?}");
+        let line = Topology::from_shape(Shape::Line, 3, 1, &AddressPlan::default()).expect("a line");
+        let row = node_json(&line, &line.nodes()[1]);
+        assert_eq!(row["node"], "node1");
+        assert_eq!(row["ports"][0]["to"], serde_json::json!(["node0"]));
+        assert_eq!(row["ports"][1]["address"], "10.200.0.5");
+    }
+}
