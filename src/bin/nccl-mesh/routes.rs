@@ -60,20 +60,20 @@ fn output(args: &Args) -> Result<(String, bool), String> {
     let router = Router::new(&topology);
     let order = match &args.rank_order {
         None => RankOrder::as_listed(&topology),
-        Some(text) => RankOrder::parse(&topology, text).map_err(|error| coded("E81", &error))?,
+        Some(text) => RankOrder::parse(&topology, text).map_err(|error| coded("E24", &error))?,
     };
     let from = args.from.as_deref().map(|name| find(&topology, name)).transpose()?;
     let to = args.to.as_deref().map(|name| find(&topology, name)).transpose()?;
     if let (Some(from), Some(to)) = (from, to)
         && from == to
     {
-        return Err(coded("E80", &format!("--from and --to name the same node, {}", topology.name(from))));
+        return Err(coded("E23", &format!("--from and --to name the same node, {}", topology.name(from))));
     }
     let pairs = pairs(&topology, from, to);
     let complete = pairs.iter().all(|&(from, to)| router.choose(from, to).is_some());
     if let Some(path) = &args.svg {
         let picture = picture(args, &topology, &router, &order, from.zip(to))?;
-        std::fs::write(path, picture).map_err(|error| coded("E82", &format!("{}: {error}", path.display())))?;
+        std::fs::write(path, picture).map_err(|error| coded("E25", &format!("{}: {error}", path.display())))?;
     }
     let text = if args.json {
         let outages = if from.or(to).is_some() { Vec::new() } else { outages(&topology) };
@@ -122,7 +122,7 @@ fn tables(
         "\nload of every link, there / back, in multiples of the payload; ranks on nodes {}\n\n",
         order.numbers()
     );
-    text += &loads_table(topology, router, order).map_err(|error| coded("E83", &error))?;
+    text += &loads_table(topology, router, order).map_err(|error| coded("E26", &error))?;
     if let Some(note) = ring_note(topology, router, order) {
         text += &format!("note: {note}\n");
     }
@@ -143,7 +143,7 @@ fn picture(
         Collective::AllToAll | Collective::SendRecv { .. } => Algo::Direct,
         _ => Algo::Ring,
     });
-    let flows = flows(args.collective, algo, topology.nodes().len()).map_err(|error| coded("E83", &error))?;
+    let flows = flows(args.collective, algo, topology.nodes().len()).map_err(|error| coded("E26", &error))?;
     let load = link_load(topology, router, order, &flows);
     let route = one.and_then(|(from, to)| router.choose(from, to));
     let (title, load_name) = (args.shape.title(), format!("{} by {algo}", args.collective));
@@ -180,7 +180,7 @@ fn lane_json(topology: &Topology, lane: &Lane) -> Value {
 fn loads_json(topology: &Topology, router: &Router, order: &RankOrder) -> Result<Vec<Value>, String> {
     let mut rows = Vec::new();
     for (collective, algo) in STANDARD_LOADS {
-        let flows = flows(collective, algo, topology.nodes().len()).map_err(|error| coded("E83", &error))?;
+        let flows = flows(collective, algo, topology.nodes().len()).map_err(|error| coded("E26", &error))?;
         let load: LinkLoad = link_load(topology, router, order, &flows);
         let (collective, algo) = (collective.name(), algo.name());
         for link in topology.links() {
@@ -232,7 +232,7 @@ fn find(topology: &Topology, name: &str) -> Result<NodeId, String> {
             Some(near) => format!("did you mean {near:?}?"),
             None => format!("nodes: {}", known.join(", ")),
         };
-        coded("E80", &format!("no node is named {name:?}; {hint}"))
+        coded("E23", &format!("no node is named {name:?}; {hint}"))
     })
 }
 
@@ -318,10 +318,10 @@ mod tests {
     fn faults_carry_codes_and_remedies() {
         let told = |line: &str| run(line).expect_err("a fault");
         assert!(told("").starts_with("mesh[E77]"));
-        assert_eq!(told("--nodes 4 --from nod1"), "mesh[E80] no node is named \"nod1\"; did you mean \"node1\"?");
-        assert!(told("--nodes 4 --from node1 --to node1").starts_with("mesh[E80]"));
-        assert!(told("--nodes 4 --rank-order 0,1").starts_with("mesh[E81]"));
-        assert!(told("--nodes 4 --svg /nonexistent/x.svg").starts_with("mesh[E82]"));
-        assert!(told("--nodes 4 --svg /nonexistent/x.svg --algo pat").starts_with("mesh[E83]"));
+        assert_eq!(told("--nodes 4 --from nod1"), "mesh[E23] no node is named \"nod1\"; did you mean \"node1\"?");
+        assert!(told("--nodes 4 --from node1 --to node1").starts_with("mesh[E23]"));
+        assert!(told("--nodes 4 --rank-order 0,1").starts_with("mesh[E24]"));
+        assert!(told("--nodes 4 --svg /nonexistent/x.svg").starts_with("mesh[E25]"));
+        assert!(told("--nodes 4 --svg /nonexistent/x.svg --algo pat").starts_with("mesh[E26]"));
     }
 }
