@@ -63,6 +63,20 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// The line for the log. Errors of the connections bring their code along; the others are of two kinds: what this network
+    /// does not offer (E96), and calls that the interface does not allow (E97).
+    fn line(&self, call: &str) -> String {
+        match self {
+            Self::Net { text, .. } => format!("{text} (in {call})"),
+            Self::Null { .. } | Self::Foreign { .. } | Self::Concurrent | Self::NotOpen | Self::Slot { .. } => {
+                format!("mesh[E97] {call}: {self}; this is a bug in the caller or in nccl-mesh, please report it")
+            }
+            _ => format!("mesh[E96] {call}: {self}"),
+        }
+    }
+}
+
 /// Runs the body of entry point `call`: nothing in a child of fork, no panic gets out, every fault is logged with the name of
 /// the call, once.
 pub(super) fn guarded(call: &'static str, body: impl FnOnce() -> Result<(), Fault>) -> c_int {
@@ -74,7 +88,7 @@ pub(super) fn guarded(call: &'static str, body: impl FnOnce() -> Result<(), Faul
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         body().map_err(|fault| {
             if !matches!(fault, Fault::Sticky(_)) {
-                tracing::warn!("{call}: {fault}");
+                tracing::warn!("{}", fault.line(call));
             }
             fault.code()
         })
@@ -85,7 +99,7 @@ pub(super) fn guarded(call: &'static str, body: impl FnOnce() -> Result<(), Faul
         Err(panic) => {
             let text = panic_text(panic.as_ref());
             // Logging must not unwind into C either.
-            let _ = catch_unwind(|| tracing::warn!("{call}: internal error, please report it: {text}"));
+            let _ = catch_unwind(|| tracing::warn!("mesh[E98] {call}: internal error, please report it: {text}"));
             NcclResult::InternalError.as_raw()
         }
     }
@@ -102,6 +116,15 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_have_a_code_and_the_call() {
+        let net = Fault::Net { code: NcclResult::RemoteError, text: "mesh[E54] peer b is gone".to_owned() };
+        assert_eq!(net.line("test"), "mesh[E54] peer b is gone (in test)");
+        let misuse = Fault::Null { what: "request" }.line("isend");
+        assert!(misuse.starts_with("mesh[E97] isend: request is NULL; "), "{misuse}");
+        assert!(Fault::Grouped { n: 2 }.line("irecv").starts_with("mesh[E96] irecv: 2 receives "));
+    }
 
     #[test]
     fn panics_and_faults_become_codes() {

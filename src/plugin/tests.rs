@@ -392,3 +392,52 @@ fn raw_calls_with_null_and_groups_are_refused() {
     assert_eq!(done, 1);
     close(&plugin, pair);
 }
+
+#[test]
+fn two_threads_on_one_connection_are_refused_not_mixed() {
+    let _alone = alone();
+    let plugin = plugin(12);
+    let pair = connect(&plugin);
+    // given two threads that send on one connection against NCCL's promise
+    let sent: u32 = std::thread::scope(|scope| {
+        let threads = [1u8, 2].map(|id| {
+            let (plugin, comm) = (&plugin, pair.send);
+            scope.spawn(move || {
+                let bytes = [id; 32];
+                let mut sent = 0;
+                for _ in 0..5_000 {
+                    // SAFETY: the loopback copies the bytes before isend returns.
+                    match unsafe { plugin.isend(comm, bytes.as_ptr(), bytes.len(), 0, MHandle::NULL) } {
+                        Ok(None) => {}
+                        Ok(Some(request)) => {
+                            sent += 1;
+                            loop {
+                                match plugin.test(request) {
+                                    Ok(Some(size)) => break assert_eq!(size, 32),
+                                    Ok(None) => {}
+                                    Err(error) => assert_eq!(error.code(), Some(NcclResult::InternalError)),
+                                }
+                            }
+                        }
+                        // then the one that comes second is told so
+                        Err(error) => assert_eq!(error.code(), Some(NcclResult::InternalError)),
+                    }
+                }
+                sent
+            })
+        });
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    // and every message that was taken arrives once and whole
+    let mut sink = [0u8; 32];
+    for _ in 0..sent {
+        // SAFETY: the sink lives until the request is done.
+        let recv = unsafe { plugin.irecv(pair.recv, sink.as_mut_ptr(), 32, 0, MHandle::NULL, false) };
+        assert_eq!(wait(&plugin, recv.unwrap().unwrap()), 32);
+        assert!(sink == [1; 32] || sink == [2; 32], "{sink:?}");
+    }
+    // SAFETY: as above.
+    let beyond = unsafe { plugin.irecv(pair.recv, sink.as_mut_ptr(), 32, 0, MHandle::NULL, false) }.unwrap().unwrap();
+    assert!((0..10).all(|_| plugin.test(beyond).unwrap().is_none()));
+    close(&plugin, pair);
+}
