@@ -158,3 +158,33 @@ fn a_slow_lane_may_tell_an_acknowledgement_of_long_ago() {
     assert_eq!(flow.on_ack(2), Ok(()));
     assert_eq!(flow.open(), 0);
 }
+
+#[test]
+fn a_slow_lane_may_clear_a_message_that_went_out_over_another() {
+    // given two lanes, and message 0 cleared, sent and acknowledged on lane 0 alone
+    let mut flow = direct(2, u64::MAX);
+    flow.on_cts(0, 0, 10, 1).unwrap();
+    let place = flow.post(1).unwrap();
+    let writes = drain(&mut flow);
+    flow.on_written(writes[0].id);
+    flow.on_ack(1).unwrap();
+    assert_eq!(flow.take(place), Some(1));
+    // when lane 1 clears it at last, then that is no fault
+    assert_eq!(flow.on_cts(1, 0, 11, 1), Ok(()));
+    // and nothing of it remains for the message that takes its place, 32 later, whose turn is on lane 0 and which waits for it
+    for seq in 1..DEPTH as u32 {
+        for lane in [0, 1] {
+            flow.on_cts(lane, seq, 100 + seq, 1).unwrap();
+        }
+        let place = flow.post(1).unwrap();
+        drain(&mut flow).iter().for_each(|w| flow.on_written(w.id));
+        flow.on_ack(seq + 1).unwrap();
+        assert_eq!(flow.take(place), Some(1));
+    }
+    flow.post(1).unwrap();
+    flow.post(1).unwrap();
+    assert_eq!(flow.poll(), Ok(None));
+    flow.on_cts(0, DEPTH as u32, 7, 1).unwrap();
+    assert!(matches!(flow.poll(), Ok(Some(SendWrite { target: SendTarget::Buffer { key: 7, .. }, .. }))));
+    assert_eq!(flow.poll(), Ok(None), "message 33 has its turn on lane 1");
+}
