@@ -1,7 +1,7 @@
 //! The plugin's counters, read through the one function that it exports beside NCCL's tables.
 //!
-//! `size_t nccl_mesh_snapshot(char* buffer, size_t capacity)` writes a JSON text of at most `capacity` bytes and returns the bytes
-//! that it has. Any thread.
+//! `size_t nccl_mesh_snapshot(char* buffer, size_t capacity)` writes a JSON text as a C string of at most `capacity` bytes and returns
+//! the bytes that the whole of it needs. Any thread.
 #![allow(unsafe_code, reason = "takes a function of the plugin by name")]
 
 use std::ffi::c_char;
@@ -36,6 +36,10 @@ impl Counters {
             if length < buffer.len() {
                 let text = String::from_utf8_lossy(&buffer[..length]);
                 let text = text.trim_end_matches('\0');
+                if text.is_empty() {
+                    // Nothing has been started that could count.
+                    return Ok(Some(Snapshot::default()));
+                }
                 return Snapshot::parse(text)
                     .map(Some)
                     .map_err(|error| format!("the plugin's snapshot does not parse: {error}: {text}"));

@@ -1,2 +1,56 @@
-//! The operator's command.
-fn main() {}
+//! `nccl-mesh`, the operator's command. Here are only the names of its commands; each has a module of its own.
+
+mod env_cmd;
+mod rank_order;
+mod routes;
+mod shape_args;
+mod sim_run;
+mod topology;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Looks after NCCL on clusters without a switch.
+#[derive(Parser, Debug)]
+#[command(name = "nccl-mesh", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run collectives, or any command, on a fabric of processes on this machine
+    #[command(subcommand)]
+    Sim(sim_run::Command),
+    /// Routes for all pairs or one, the load of every link, what breaks if one does
+    Routes(routes::Args),
+    /// Check or print a topology
+    #[command(subcommand)]
+    Topology(topology::Command),
+    /// An order of ranks that puts Ring on real cables
+    RankOrder(rank_order::Args),
+    /// The variables to set, and those set that contradict
+    Env(env_cmd::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Sim(command) => sim_run::run_command(command),
+        Command::Routes(args) => routes::run(&args),
+        Command::Topology(command) => topology::run(&command),
+        Command::RankOrder(args) => rank_order::run(&args),
+        Command::Env(args) => env_cmd::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn all_options_fit_together() {
+        Cli::command().debug_assert();
+    }
+}
