@@ -1,0 +1,418 @@
+//! The world: nodes, pipes, connections, and the loop that takes the next event.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use mesh_relay::engine::{Action, Config, ConnectRequest, DialId, Engine, LegId, MS, Time};
+use mesh_relay::wire::HopAddr;
+use mesh_routing::{NodeId, Router, Topology};
+
+use super::ends::Conn;
+use super::memory::Pool;
+use super::pipe::{Pipe, PipeEnd, Side, Write};
+use super::{ConnSpec, Ending, Failure, Physics, Rng, Summary, Who};
+
+/// Something that happens at a time.
+#[derive(Debug)]
+pub(super) enum What {
+    Message { to: PipeEnd, bytes: Vec<u8> },
+    Land { to: PipeEnd, write: Write },
+    Written { end: PipeEnd, id: u64 },
+    Down { end: PipeEnd },
+    Dialed { node: usize, dial: DialId, from: Ipv4Addr, to: Ipv4Addr },
+    Wake { node: usize },
+    Open { conn: usize },
+    Poke { conn: usize, by: Who },
+    Close { conn: usize, by: Who, at_once: bool },
+    Unlisten { conn: usize },
+    Kill { node: usize },
+    Start { node: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Absent,
+    Up,
+    Dead,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) engine: Engine,
+    pub(super) life: Life,
+    pub(super) pool: Pool,
+    pub(super) legs: BTreeMap<LegId, PipeEnd>,
+    pub(super) peak: u32,
+    /// Numbers of legs that are gone; used again, as an operating system would.
+    free: Vec<u32>,
+    next: u32,
+    wake: Option<Time>,
+}
+
+/// A fabric with its users. See the module.
+#[derive(Debug)]
+pub struct World {
+    pub(super) now: Time,
+    pub(super) rng: Rng,
+    pub(super) physics: Physics,
+    pub(super) nodes: Vec<Node>,
+    pub(super) pipes: Vec<Pipe>,
+    pub(super) conns: Vec<Conn>,
+    pub(super) next_key: u32,
+    /// When each direction of each link is free again.
+    pub(super) busy: BTreeMap<(Ipv4Addr, Ipv4Addr), Time>,
+    /// Directions between nodes that are slower than the rest, by this factor.
+    pub(super) slow: BTreeMap<(usize, usize), u64>,
+    pub(super) steps: u64,
+    pub(super) fault: Option<String>,
+    ports: BTreeMap<Ipv4Addr, usize>,
+    router: Router,
+    events: BTreeMap<(Time, u64), What>,
+    order: u64,
+    digest: u64,
+    trace: bool,
+}
+
+impl World {
+    /// Every node of a topology, up from the beginning, with what `tweak` makes of its configuration.
+    pub fn new(topology: &Topology, physics: Physics, seed: u64, mut tweak: impl FnMut(usize, &mut Config)) -> Self {
+        let mut ports = BTreeMap::new();
+        let mut nodes = Vec::new();
+        for (index, node) in topology.nodes().iter().enumerate() {
+            let addresses: Vec<_> = node.ports.iter().map(|p| p.address).collect();
+            ports.extend(addresses.iter().map(|a| (*a, index)));
+            let mut config = Config {
+                node: node.key,
+                name: node.name.clone(),
+                addresses,
+                relay: node.relay,
+                chunk: 512,
+                pool_slots: 512,
+                entry_slots: 4,
+                trunk_slots: 8,
+                classes: 3,
+                hello: 5000 * MS,
+                retry: 20 * MS,
+                strangers: 64,
+                ignore_classes: false,
+            };
+            tweak(index, &mut config);
+            nodes.push(Node {
+                name: node.name.clone(),
+                pool: Pool::new(config.pool_slots),
+                engine: Engine::new(config),
+                life: Life::Up,
+                legs: BTreeMap::new(),
+                peak: 0,
+                free: Vec::new(),
+                next: 0,
+                wake: None,
+            });
+        }
+        Self {
+            now: 0,
+            rng: Rng::new(seed),
+            physics,
+            nodes,
+            pipes: Vec::new(),
+            conns: Vec::new(),
+            next_key: 0,
+            busy: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            steps: 0,
+            fault: None,
+            ports,
+            router: Router::new(topology),
+            events: BTreeMap::new(),
+            order: 0,
+            digest: 0xcbf2_9ce4_8422_2325,
+            trace: std::env::var_os("MESH_SIM_TRACE").is_some(),
+        }
+    }
+
+    /// The generator of the run, for choices of the caller that are to depend on the seed.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    /// The node is not there before `from`, or never if that is `None`.
+    pub fn absent(&mut self, node: usize, from: Option<Time>) {
+        self.nodes[node].life = Life::Absent;
+        if let Some(at) = from {
+            self.schedule(at, What::Start { node });
+        }
+    }
+
+    /// The node dies at a time: its legs break, its memory is gone.
+    pub fn kill(&mut self, node: usize, at: Time) {
+        self.schedule(at, What::Kill { node });
+    }
+
+    /// What goes from one node to a neighbour takes `factor` times as long to leave.
+    pub fn slow_down(&mut self, from: usize, to: usize, factor: u64) {
+        self.slow.insert((from, to), factor);
+    }
+
+    /// Adds a connection, which opens when its specification says. Routes are the router's; answers `false` if there is none.
+    pub fn add(&mut self, spec: ConnSpec) -> bool {
+        let (from, to) = (NodeId(spec.from as u16), NodeId(spec.to as u16));
+        let Some(route) = self.router.choose_nth(from, to, spec.nth) else { return false };
+        let mut lanes = if route.is_direct() { self.router.lanes_of_edge(from, to) } else { Vec::new() };
+        lanes.truncate(spec.lanes.max(1));
+        if lanes.is_empty() {
+            lanes.extend(self.router.lane(&route, spec.nth));
+        }
+        let hops = lanes.iter().map(|l| l.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect()).collect();
+        let nodes = route.nodes().iter().map(|n| n.index()).collect();
+        let conn = self.conns.len();
+        let (open_at, unlisten_at, closing) = (spec.open_at, spec.unlisten_at, spec.closing);
+        let token = self.rng.sixteen();
+        let name = self.rng.sixteen();
+        let to = spec.to;
+        self.conns.push(Conn::new(spec, token, name, hops, nodes));
+        if self.nodes[to].life == Life::Up {
+            self.nodes[to].engine.listen(token, conn as u64);
+        }
+        self.schedule(open_at, What::Open { conn });
+        if let Some(at) = unlisten_at {
+            self.schedule(at, What::Unlisten { conn });
+        }
+        if let super::Closing::At { time, by, at_once } = closing {
+            self.schedule(time, What::Close { conn, by, at_once });
+        }
+        true
+    }
+
+    pub(super) fn schedule(&mut self, at: Time, what: What) {
+        self.order += 1;
+        self.events.insert((at.max(self.now), self.order), what);
+    }
+
+    pub(super) fn broken(&mut self, what: impl Into<String>) {
+        if self.fault.is_none() {
+            self.fault = Some(what.into());
+        }
+    }
+
+    pub(super) fn check<T>(&mut self, node: usize, outcome: Result<T, String>) -> Option<T> {
+        outcome.map_err(|e| self.broken(format!("{}: {e}", self.nodes[node].name))).ok()
+    }
+
+    pub(super) fn fresh_key(&mut self) -> u32 {
+        self.next_key += 1;
+        self.next_key
+    }
+
+    pub(super) fn free_leg(&mut self, node: usize, leg: LegId) {
+        self.nodes[node].legs.remove(&leg);
+        self.nodes[node].free.push(leg.0);
+    }
+
+    fn fresh_leg(&mut self, node: usize, end: PipeEnd) -> LegId {
+        let node = &mut self.nodes[node];
+        let leg = LegId(node.free.pop().unwrap_or_else(|| {
+            node.next += 1;
+            node.next
+        }));
+        node.legs.insert(leg, end);
+        leg
+    }
+
+    /// Runs until nothing happens any more.
+    ///
+    /// # Errors
+    /// If a rule is broken, if somebody still waits when nothing happens any more, or when `limit` nanoseconds have passed.
+    pub fn run(&mut self, limit: Time) -> Result<Summary, Failure> {
+        while let Some(((at, order), what)) = self.events.pop_first() {
+            self.now = at;
+            self.steps += 1;
+            self.digest = (self.digest ^ at ^ order << 40 ^ what.kind()).wrapping_mul(0x0100_0000_01b3);
+            if self.trace {
+                eprintln!("{:>12} {what:?}", self.now);
+            }
+            self.happen(what);
+            if at > limit {
+                self.broken(format!("still busy after {} ms", limit / MS));
+            }
+            if self.fault.is_some() {
+                return Err(self.failure());
+            }
+        }
+        self.check_end();
+        if self.fault.is_some() { Err(self.failure()) } else { Ok(self.summary()) }
+    }
+
+    fn failure(&mut self) -> Failure {
+        let what = self.fault.take().unwrap_or_default();
+        Failure { what, now: self.now, waiting: self.waiting() }
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            now: self.now,
+            events: self.steps,
+            digest: self.digest,
+            relayed_bytes: self.nodes.iter().map(|n| n.engine.stats().forwarded_bytes).sum(),
+            peak_filled: self.nodes.iter().map(|n| n.peak).max().unwrap_or(0),
+            conns: self.conns.iter().map(Conn::report).collect(),
+        }
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Message { to, bytes } => self.message(to, &bytes),
+            What::Land { to, write } => self.land(to, write),
+            What::Written { end, id } => self.written(end, id),
+            What::Down { end } => self.down(end),
+            What::Dialed { node, dial, from, to } => self.dialed(node, dial, from, to),
+            What::Wake { node } => self.wake(node),
+            What::Open { conn } => self.open(conn),
+            What::Poke { conn, by: Who::Receiver } => self.pump_receiver(conn),
+            What::Poke { conn, .. } => self.pump_sender(conn),
+            What::Close { conn, by, at_once } => self.close(conn, by, at_once),
+            What::Unlisten { conn } => {
+                let (node, token) = (self.conns[conn].spec.to, self.conns[conn].token);
+                self.drive(node, |engine, _| engine.unlisten(&token));
+            }
+            What::Kill { node } => self.die(node),
+            What::Start { node } => {
+                self.nodes[node].life = Life::Up;
+                for conn in 0..self.conns.len() {
+                    if self.conns[conn].spec.to == node {
+                        self.nodes[node].engine.listen(self.conns[conn].token, conn as u64);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives one input to a node's engine and carries out what it answers.
+    pub(super) fn drive(&mut self, node: usize, input: impl FnOnce(&mut Engine, Time)) {
+        if self.nodes[node].life != Life::Up {
+            return;
+        }
+        input(&mut self.nodes[node].engine, self.now);
+        while let Some(action) = self.nodes[node].engine.poll() {
+            self.carry_out(node, action);
+        }
+        self.arm(node);
+        self.check_node(node);
+    }
+
+    fn arm(&mut self, node: usize) {
+        let now = self.now;
+        let n = &mut self.nodes[node];
+        let Some(at) = n.engine.deadline().map(|t| t.max(now)) else { return };
+        if n.wake.is_none_or(|w| at < w || w < now) {
+            n.wake = Some(at);
+            self.schedule(at, What::Wake { node });
+        }
+    }
+
+    fn wake(&mut self, node: usize) {
+        let now = self.now;
+        let n = &mut self.nodes[node];
+        if n.life != Life::Up || n.wake != Some(now) {
+            return;
+        }
+        n.wake = None;
+        if n.engine.deadline().is_some_and(|t| t <= now) {
+            self.drive(node, |engine, now| engine.on_time(now));
+            if self.nodes[node].engine.deadline().is_some_and(|t| t <= now) {
+                self.broken(format!("{}: a deadline stays after it has passed", self.nodes[node].name));
+            }
+        } else {
+            self.arm(node);
+        }
+    }
+
+    fn open(&mut self, conn: usize) {
+        let c = &mut self.conns[conn];
+        // Its user may have given up before.
+        if c.sender.ending != Ending::None {
+            return;
+        }
+        let request = ConnectRequest {
+            request: conn as u64,
+            conn: c.name,
+            token: c.token,
+            lanes: c.hops.clone(),
+            budget: c.spec.budget,
+            peer: format!("node{}", c.spec.to),
+        };
+        c.opened = true;
+        let from = c.spec.from;
+        if self.nodes[from].life == Life::Up {
+            self.drive(from, |engine, now| engine.connect(now, request));
+        } else {
+            self.conns[conn].sender.ending = Ending::Killed;
+        }
+    }
+
+    fn dialed(&mut self, node: usize, dial: DialId, from: Ipv4Addr, to: Ipv4Addr) {
+        if self.nodes[node].life != Life::Up {
+            return;
+        }
+        let target = self.ports.get(&to).copied().filter(|t| self.nodes[*t].life == Life::Up);
+        let fails = self.rng.percent(self.physics.dial_fails);
+        let outcome = match target {
+            None => Err("connection refused".to_owned()),
+            Some(_) if fails => Err("connection timed out".to_owned()),
+            Some(target) => {
+                let pipe = self.pipes.len();
+                let [near, far] = [0, 1].map(|side| PipeEnd { pipe, side });
+                let legs = [self.fresh_leg(node, near), self.fresh_leg(target, far)];
+                let sides = [Side::new(node, legs[0], from, self.now), Side::new(target, legs[1], to, self.now)];
+                self.pipes.push(Pipe { sides });
+                self.drive(target, |engine, now| engine.on_accepted(now, legs[1], to, from));
+                Ok(legs[0])
+            }
+        };
+        self.drive(node, |engine, now| engine.on_dialed(now, dial, outcome));
+    }
+
+    fn die(&mut self, node: usize) {
+        if self.nodes[node].life == Life::Up {
+            self.nodes[node].life = Life::Dead;
+            for pipe in 0..self.pipes.len() {
+                for side in 0..2 {
+                    if self.pipes[pipe].sides[side].node == node {
+                        self.sever(PipeEnd { pipe, side });
+                    }
+                }
+            }
+        }
+        for c in &mut self.conns {
+            if c.spec.from == node {
+                c.sender.end(Ending::Killed);
+            }
+            if c.spec.to == node {
+                c.receiver.end(Ending::Killed);
+            }
+        }
+    }
+}
+
+impl What {
+    fn kind(&self) -> u64 {
+        match self {
+            Self::Message { to, bytes } => 1 ^ (to.pipe as u64) << 8 ^ (bytes.len() as u64) << 20,
+            Self::Land { to, write } => 2 ^ (to.pipe as u64) << 8 ^ write.offset << 20,
+            Self::Written { end, id } => 3 ^ (end.pipe as u64) << 8 ^ id << 20,
+            Self::Down { end } => 4 ^ (end.pipe as u64) << 8,
+            Self::Dialed { node, .. } => 5 ^ (*node as u64) << 8,
+            Self::Wake { node } => 6 ^ (*node as u64) << 8,
+            Self::Open { conn } | Self::Poke { conn, .. } | Self::Close { conn, .. } | Self::Unlisten { conn } => {
+                7 ^ (*conn as u64) << 8
+            }
+            Self::Kill { node } | Self::Start { node } => 8 ^ (*node as u64) << 8,
+        }
+    }
+}
+
+/// So that an action can be told in a fault without its payload.
+pub(super) fn brief(action: &Action) -> String {
+    let text = format!("{action:?}");
+    text.chars().take(200).collect()
+}
