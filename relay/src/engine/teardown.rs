@@ -30,7 +30,8 @@ impl Engine {
             self.release(chunk.slot);
         }
         if let Some(down) = s.down {
-            if tell_down {
+            // A leg that is gone hears nothing; its number may be another's by now.
+            if tell_down && self.legs.contains_key(&down.leg) {
                 self.send(down.leg, Msg::Close { stream: down.stream, code });
             }
             match self.legs.get(&down.leg).map(|l| &l.role) {

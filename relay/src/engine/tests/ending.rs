@@ -101,6 +101,7 @@ fn a_leg_lost_below_during_set_up_is_a_refusal_with_the_address() {
         let actions = bench.down(below);
         let why = refusal(&actions, up);
         assert!(why.code == code::RELAY_LEFT && why.text.contains("the leg to 10.0.1.2 was closed"), "{}", why.text);
+        assert_eq!(sent(&actions, below), [], "a leg that is gone is told nothing");
         nothing_is_left(&bench);
     }
 }
