@@ -52,6 +52,16 @@ pub enum ExecutorError {
     },
 }
 
+impl ExecutorError {
+    /// The message with the peer's name in the place of its rank, `names` by rank.
+    #[must_use]
+    pub fn named(&self, names: &[String]) -> String {
+        let (Self::Transport { peer, .. } | Self::Size { peer, .. } | Self::NoConnection { peer, .. }) = self;
+        let text = self.to_string();
+        names.get(*peer).map_or_else(|| text.clone(), |name| text.replacen(&format!("rank {peer}"), name, 1))
+    }
+}
+
 /// A program with its hazards, ready to run any number of times.
 #[derive(Debug)]
 pub struct Prepared {

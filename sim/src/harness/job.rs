@@ -18,7 +18,7 @@ use super::snapshot::Snapshot;
 use super::sys;
 
 /// How long the others may go on after one failed: they often have more to say about it.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(3);
 
 /// What a node's plugin counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

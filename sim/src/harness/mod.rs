@@ -29,6 +29,9 @@ pub mod snapshot;
 mod sys;
 pub mod transport;
 
+#[cfg(test)]
+mod tests;
+
 use std::io::Write;
 
 pub use args::{ArgsError, CollectiveArgs, Fault, FaultKind, JobArgs, LinkKind, RunArgs, Work, parse_sizes};

@@ -45,8 +45,9 @@ pub fn run_node() -> ExitCode {
     match obey(&parent) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            // If this fails the parent is gone, and with it the reader of the reason.
-            let _ = parent.tell(&FromNode::Failed(reason));
+            if parent.tell(&FromNode::Failed(reason.clone())).is_err() {
+                eprintln!("a node is started by `nccl-mesh sim run` only, and ends with it: {reason}");
+            }
             ExitCode::FAILURE
         }
     }
@@ -252,11 +253,11 @@ impl Progress<'_> {
     }
 
     fn run(&mut self, prepared: &Prepared, started: Instant) -> Result<(), String> {
-        self.executor.start(prepared).map_err(|error| self.named(&error.to_string()))?;
+        self.executor.start(prepared).map_err(|error| error.named(&self.setup.names))?;
         let mut idle = 0_u32;
         while !self.executor.is_done() {
             let moved =
-                self.executor.pass(prepared, &mut self.areas).map_err(|error| self.named(&error.to_string()))?;
+                self.executor.pass(prepared, &mut self.areas).map_err(|error| error.named(&self.setup.names))?;
             if moved {
                 idle = 0;
                 continue;
@@ -269,11 +270,5 @@ impl Progress<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Ranks are what the program knows; people know nodes.
-    fn named(&self, reason: &str) -> String {
-        let ranks: Vec<String> = self.setup.names.iter().enumerate().map(|(r, name)| format!("{r} = {name}")).collect();
-        format!("{reason} (ranks: {})", ranks.join(", "))
     }
 }

@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::collective::{Algo, Collective};
 use super::messages::{PerNode, Row, RowResult};
 
-/// One row. Field names are those of the JSON output: fields are added, never renamed.
+/// One row. Field names are those of the JSON output: fields are added, never renamed. Bytes are over all iterations of the row,
+/// those before the timed ones included.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowReport {
     /// The collective's name.

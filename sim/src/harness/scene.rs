@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mesh_routing::Topology;
 use thiserror::Error;
 
-use super::args::RunArgs;
+use super::args::{RunArgs, Work};
 
 /// The port that a run listens on to hold its block of loopback addresses.
 const LOCK_PORT: u16 = 47_811;
@@ -67,7 +67,8 @@ pub enum SceneError {
     },
 }
 
-/// Finds a file of the build: where it is named, else beside this program or in `deps` there.
+/// Finds a file of the build: where it is named, else beside this program or in the folders around it where builds and
+/// installations put libraries.
 ///
 /// # Errors
 /// It is not there.
@@ -78,8 +79,8 @@ pub fn find_beside(named: Option<&Path>, file: &'static str) -> Result<PathBuf, 
     }
     let program = std::env::current_exe().unwrap_or_default();
     let folder = program.parent().unwrap_or_else(|| Path::new("."));
-    // Tests live in `deps` themselves and find libraries beside them or one level up.
-    let folders = [folder.to_owned(), folder.join("deps"), folder.join("..")];
+    // Tests live in `deps` themselves and find libraries beside them or one level up; installed programs in `../lib`.
+    let folders = [folder.to_owned(), folder.join("deps"), folder.join(".."), folder.join("../lib")];
     let found = folders.iter().map(|folder| folder.join(file)).find(|path| path.is_file());
     found.ok_or_else(|| {
         let looked_in: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -114,6 +115,21 @@ impl Block {
     }
 }
 
+/// How folders of runs begin; the process's number and a serial number follow.
+const FOLDER: &str = "nccl-mesh-sim-";
+
+/// Removes folders of runs that were killed and could not do it themselves.
+fn sweep(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(FOLDER)?.split('-').next()?.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            // Somebody else's cannot be removed, and need not be.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// A folder that goes with its value.
 #[derive(Debug)]
 struct Folder(PathBuf);
@@ -121,8 +137,9 @@ struct Folder(PathBuf);
 impl Folder {
     fn create() -> Result<Self, SceneError> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
+        sweep(&std::env::temp_dir());
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("nccl-mesh-sim-{}-{serial}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("{FOLDER}{}-{serial}", std::process::id()));
         // `create_dir` refuses what is there already, also a link that somebody else laid.
         std::fs::create_dir(&path).map_err(|source| SceneError::Write { path: path.clone(), source })?;
         Ok(Self(path))
@@ -170,7 +187,11 @@ impl Scene {
             return Err(SceneError::TooManyPorts { ports });
         }
         let library = find_beside(args.fabric.as_deref(), FABRIC_FILE)?;
-        let plugin = find_beside(args.plugin.as_deref(), PLUGIN_FILE)?;
+        let plugin = match &args.work {
+            // A command that does not use the plugin runs where none was built.
+            Work::Job(job) if !job.plugin => PathBuf::new(),
+            _ => find_beside(args.plugin.as_deref(), PLUGIN_FILE)?,
+        };
         let block = Block::take()?;
         let folder = Folder::create()?;
         let fabric_file = folder.write("fabric", &fabric_text(topology, |index| block.place(index)))?;
@@ -268,6 +289,23 @@ mod tests {
         let path = folder.0.clone();
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn folders_of_dead_runs_are_swept() {
+        // given a folder of this process, one of a process that cannot be, and one of another name
+        let parent = Folder::create().expect("a temporary folder");
+        let make = |name: String| {
+            let path = parent.0.join(name);
+            std::fs::create_dir(&path).expect("a folder");
+            path
+        };
+        let own = make(format!("{FOLDER}{}-7", std::process::id()));
+        let dead = make(format!("{FOLDER}{}-0", u32::MAX));
+        let other = make(format!("other-{}-0", u32::MAX));
+        // when that place is swept, then only the dead run's goes
+        sweep(&parent.0);
+        assert!(own.exists() && other.exists() && !dead.exists());
     }
 
     #[test]

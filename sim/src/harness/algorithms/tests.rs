@@ -256,6 +256,9 @@ fn a_message_of_another_size_is_an_error() {
         .find_map(|rank| executors[rank].pass(&prepared[rank], &mut areas[rank]).err().map(|error| (rank, error)));
     let (rank, error) = error.expect("a size is wrong");
     assert_eq!(error, expected[rank]);
+    // and for people it can name the peer
+    let names = ["here".to_owned(), "there".to_owned()];
+    assert!(error.named(&names).contains(&format!("from {}:", names[1 - rank])), "{}", error.named(&names));
 }
 
 #[test]
