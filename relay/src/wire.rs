@@ -238,6 +238,21 @@ const TRUNK_HELLO: u8 = 8;
 const TRUNK_READY: u8 = 9;
 
 impl Msg {
+    /// What it is, for texts: unlike its `Debug` form it is short and tells no token.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Setup(_) => "set-up",
+            Self::Ready { .. } => "ready",
+            Self::Refused { .. } => "refusal",
+            Self::Cts { .. } => "clear-to-send",
+            Self::Ack { .. } => "acknowledgement",
+            Self::Credit { .. } => "credit",
+            Self::Close { .. } => "close",
+            Self::TrunkHello { .. } => "trunk hello",
+            Self::TrunkReady { .. } => "trunk ready",
+        }
+    }
+
     /// Encodes into `out` (cleared first) without allocating once it has grown to [`MAX_MESSAGE`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();

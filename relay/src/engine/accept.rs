@@ -103,7 +103,7 @@ impl Engine {
         let lane = assembly.as_ref().and_then(|a| a.legs.iter().position(|l| *l == Some(id)));
         match (assembly, lane, msg) {
             (Some(a), Some(lane), msg @ Msg::Close { .. }) if a.early.len() < DEPTH => a.early.push((lane as u8, msg)),
-            (_, _, msg) => self.fault(id, code::PROTOCOL_BROKEN, format!("unexpected {msg:?}")),
+            (_, _, msg) => self.fault(id, code::PROTOCOL_BROKEN, format!("unexpected {}", msg.name())),
         }
     }
 

@@ -143,7 +143,7 @@ impl Engine {
             {
                 connect.early.push((lane, msg));
             }
-            msg => self.fail_connect(request, code::PROTOCOL_BROKEN, format!("unexpected {msg:?}")),
+            msg => self.fail_connect(request, code::PROTOCOL_BROKEN, format!("unexpected {}", msg.name())),
         }
     }
 

@@ -526,7 +526,7 @@ impl Engine {
             (&Role::Connecting { request, lane }, msg) => self.connecting(request, lane, msg),
             (&Role::Accepting { token, conn }, msg) => self.accepting(id, token, conn, msg),
             (_, msg) => {
-                let why = format!("unexpected message {msg:?}");
+                let why = format!("unexpected {}", msg.name());
                 self.fault(id, code::PROTOCOL_BROKEN, why);
             }
         }

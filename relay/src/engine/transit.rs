@@ -181,7 +181,7 @@ impl Engine {
                 self.send(up.leg, Msg::Ack { stream: up.stream, count });
             }
             msg => {
-                let why = format!("unexpected {msg:?}");
+                let why = format!("unexpected {}", msg.name());
                 match below.map(|d| d.leg) {
                     Some(leg) => self.fault(leg, code::PROTOCOL_BROKEN, why),
                     None => self.end_stream(index, code::PROTOCOL_BROKEN, true, true),

@@ -116,7 +116,10 @@ fn strangers_are_few_and_have_little_time() {
     assert_eq!(bench.engine.deadline(), None);
     // A stranger that talks nonsense goes at once, and what it says afterwards is ignored.
     let leg = bench.accepted();
-    assert_eq!(dropped(&bench.say(leg, &cts(0, 0)), leg), Some(true));
+    let actions = bench.say(leg, &cts(0, 0));
+    assert_eq!(dropped(&actions, leg), Some(true));
+    let why = "unexpected clear-to-send".to_owned();
+    assert!(actions.contains(&Action::Note(Event::Stranger { peer: ip(0, 1), why })), "{actions:?}");
     bench.engine.on_message(bench.now, leg, &[255]);
     assert_eq!(bench.drain(), []);
 }
