@@ -50,9 +50,10 @@ pub(crate) fn check(nodes: &[NodeSpec], switches: &[Subnet], places: &Places) ->
     let subnets = check_ports(nodes, places, &mut problems);
     check_subnets(nodes, switches, &subnets, places, &mut problems);
     check_switches(switches, &subnets, places, &mut problems);
-    // Any other fault may be why nodes seem to be apart; say so only when it is the whole story.
-    if problems.is_empty() && !places.incomplete {
-        check_connected(nodes, switches, &mut problems);
+    // A port or switch at fault may be why nodes seem to be apart: then that is the story. Names are not.
+    let named = [ProblemCode::DuplicateName, ProblemCode::DuplicateId, ProblemCode::BadValue];
+    if !places.incomplete && problems.iter().all(|problem| named.contains(&problem.code)) {
+        check_connected(nodes, switches, places, &mut problems);
     }
     problems
 }
@@ -212,13 +213,13 @@ fn check_switches(
     }
 }
 
-fn check_connected(nodes: &[NodeSpec], switches: &[Subnet], problems: &mut Vec<Problem>) {
+fn check_connected(nodes: &[NodeSpec], switches: &[Subnet], places: &Places, problems: &mut Vec<Problem>) {
     let topology = build(nodes.to_vec(), switches.to_vec(), Policy::default());
     if topology.graph.components() <= 1 {
         return;
     }
     let mut reached = vec![false; nodes.len()];
-    let mut pieces: Vec<Vec<&str>> = Vec::new();
+    let mut pieces: Vec<(usize, Vec<&str>)> = Vec::new();
     for start in 0..nodes.len() {
         if reached[start] {
             continue;
@@ -233,15 +234,16 @@ fn check_connected(nodes: &[NodeSpec], switches: &[Subnet], problems: &mut Vec<P
                 }
             }
         }
-        pieces.push(piece);
+        pieces.push((start, piece));
     }
-    let first = abbreviated(&pieces[0]);
-    for piece in &pieces[1..] {
+    let first = abbreviated(&pieces[0].1);
+    for (start, piece) in &pieces[1..] {
         let message = format!(
             "no link joins {} with {first}; a cable needs one subnet, with one address at each end",
             abbreviated(piece)
         );
-        problems.push(Problem::new(ProblemCode::Disconnected, piece[0], "port", message));
+        let line = places.node(*start);
+        problems.push(Problem::new(ProblemCode::Disconnected, piece[0], "port", message).at_line(line));
     }
 }
 

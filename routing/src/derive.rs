@@ -12,6 +12,7 @@ pub(crate) fn usable(mut nodes: Vec<NodeSpec>) -> Vec<NodeSpec> {
     let mut keys = BTreeSet::new();
     nodes.retain(|node| keys.insert(node.key()));
     nodes.truncate(Topology::MAX_NODES);
+    nodes.iter_mut().for_each(|node| node.ports.truncate(Topology::MAX_DISCOVERED_PORTS));
     let mut count: HashMap<Ipv4Addr, usize> = HashMap::new();
     for port in nodes.iter().flat_map(|node| &node.ports) {
         *count.entry(port.address).or_default() += 1;

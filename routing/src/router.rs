@@ -35,6 +35,8 @@ pub struct Router {
     relay: Vec<bool>,
     /// Sum of the speeds of the links that are up, by edge.
     pub(crate) capacity: Vec<u64>,
+    /// The largest of those; at least 1.
+    pub(crate) widest: u64,
     /// Links that are up, by edge, in rail order.
     pub(crate) rails: Vec<Vec<(LinkId, [End; 2])>>,
     by_pair: HashMap<[NodeId; 2], EdgeId>,
@@ -52,11 +54,21 @@ pub(crate) struct Levels {
     width: Vec<u64>,
 }
 
-/// What a search must not touch.
+/// What a search must not touch, by index; an empty list bans nothing.
 #[derive(Debug, Default)]
 struct Banned {
-    nodes: HashSet<NodeId>,
-    edges: HashSet<EdgeId>,
+    nodes: Vec<bool>,
+    edges: Vec<bool>,
+}
+
+impl Banned {
+    fn node(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).copied().unwrap_or(false)
+    }
+
+    fn edge(&self, edge: EdgeId) -> bool {
+        self.edges.get(edge.index()).copied().unwrap_or(false)
+    }
 }
 
 pub(crate) const FAR: u32 = u32::MAX;
@@ -85,7 +97,7 @@ impl Router {
         let rails: Vec<_> = topology.edges().iter().map(|edge| up(edge.id)).collect();
         let fastest = topology.links().iter().filter_map(|link| link.speed_mbps).max().unwrap_or(1);
         let speed = |&(link, _): &(LinkId, _)| u64::from(topology.link(link).speed_mbps.unwrap_or(fastest));
-        let capacity = rails.iter().map(|rails| rails.iter().map(speed).sum()).collect();
+        let capacity: Vec<u64> = rails.iter().map(|rails| rails.iter().map(speed).sum()).collect();
         let neighbours = (0..place.len())
             .map(|node| {
                 let all = topology.graph.neighbours(NodeId::at(node));
@@ -100,6 +112,7 @@ impl Router {
             order: topology.canonical_order().iter().copied().filter(|node| !nodes.contains(node)).collect(),
             keys: topology.nodes().iter().map(|node| node.key).collect(),
             relay: topology.nodes().iter().map(|node| node.relay).collect(),
+            widest: capacity.iter().copied().max().unwrap_or(1).max(1),
             capacity,
             rails,
             by_pair: topology.by_pair.clone(),
@@ -117,7 +130,7 @@ impl Router {
     /// Every route of least cost, in natural order, at most [`MAX_EQUAL_COST`] of them.
     pub fn all_equal_cost(&self, from: NodeId, to: NodeId) -> Vec<Route> {
         let Some((low, high)) = self.ends(from, to) else { return Vec::new() };
-        let levels = self.levels(high, &Banned::default());
+        let levels = self.levels(high, Some(low), &Banned::default());
         let mut found = Vec::new();
         if levels.hops[low.index()] != FAR {
             self.collect(&levels, &mut vec![low], levels.width[low.index()], &mut found);
@@ -137,7 +150,7 @@ impl Router {
         let route = match self.spread().route(low, high) {
             Some(settled) => settled.clone(),
             None => {
-                let levels = self.levels(high, &Banned::default());
+                let levels = self.levels(high, Some(low), &Banned::default());
                 if levels.hops[low.index()] == FAR {
                     return None;
                 }
@@ -178,10 +191,14 @@ impl Router {
     /// one edge are lanes, not routes.
     pub fn next_best_disjoint(&self, from: NodeId, to: NodeId) -> Option<Route> {
         let chosen = self.choose(from, to)?;
-        let edges: HashSet<_> = self.edges(&chosen).collect();
-        let nodes = chosen.relays().iter().copied().collect();
-        let apart = self.search(from, to, &Banned { nodes, edges: edges.clone() });
-        apart.or_else(|| self.search(from, to, &Banned { nodes: HashSet::new(), edges }))
+        let mut banned = Banned { nodes: vec![false; self.place.len()], edges: vec![false; self.capacity.len()] };
+        self.edges(&chosen).for_each(|edge| banned.edges[edge.index()] = true);
+        chosen.relays().iter().for_each(|node| banned.nodes[node.index()] = true);
+        if let Some(apart) = self.search(from, to, &banned) {
+            return Some(apart);
+        }
+        banned.nodes.clear();
+        self.search(from, to, &banned)
     }
 
     /// What a route costs; `None` if one of its edges is down or unknown.
@@ -190,7 +207,7 @@ impl Router {
         for (a, b) in route.steps() {
             capacity = capacity.min(self.capacity[self.edge_up(a, b)?.index()]);
         }
-        Some(Cost { hops: route.hops(), capacity, widest: self.capacity.iter().copied().max().unwrap_or(1) })
+        Some(Cost { hops: route.hops(), capacity, widest: self.widest })
     }
 
     /// Hops of the shortest route; `None` if there is no way. From a node to itself: 0.
@@ -199,7 +216,7 @@ impl Router {
             return (from.index() < self.place.len()).then_some(0);
         }
         let (low, high) = self.ends(from, to)?;
-        let hops = self.levels(high, &Banned::default()).hops[low.index()];
+        let hops = self.levels(high, Some(low), &Banned::default()).hops[low.index()];
         (hops != FAR).then_some(hops as usize)
     }
 
@@ -208,7 +225,7 @@ impl Router {
         if to.index() >= self.place.len() {
             return vec![None; self.place.len()];
         }
-        let levels = self.levels(to, &Banned::default());
+        let levels = self.levels(to, None, &Banned::default());
         levels.hops.iter().map(|&hops| (hops != FAR).then_some(hops as usize)).collect()
     }
 
@@ -216,7 +233,7 @@ impl Router {
     pub fn unreachable_pairs(&self) -> Vec<(NodeId, NodeId)> {
         let mut pairs = Vec::new();
         for (at, &a) in self.order.iter().enumerate() {
-            let levels = self.levels(a, &Banned::default());
+            let levels = self.levels(a, None, &Banned::default());
             let far = |b: &&NodeId| levels.hops[b.index()] == FAR;
             pairs.extend(self.order[at + 1..].iter().filter(far).map(|&b| (a, b)));
         }
@@ -235,7 +252,7 @@ impl Router {
     }
 
     pub(crate) fn levels_from(&self, root: NodeId) -> Levels {
-        self.levels(root, &Banned::default())
+        self.levels(root, None, &Banned::default())
     }
 
     /// The next nodes on the ways of least cost from `at`, where the narrowest edge of the whole way is `width`; in
@@ -289,7 +306,7 @@ impl Router {
 
     fn search(&self, from: NodeId, to: NodeId, banned: &Banned) -> Option<Route> {
         let (low, high) = self.ends(from, to)?;
-        let levels = self.levels(high, banned);
+        let levels = self.levels(high, Some(low), banned);
         if levels.hops[low.index()] == FAR {
             return None;
         }
@@ -297,15 +314,16 @@ impl Router {
         let (mut at, mut nodes) = (low, vec![low]);
         while at != high {
             let mut ways = self.onward(&levels, at, width).into_iter();
-            at = ways.find(|(next, edge)| !banned.edges.contains(edge) && !banned.nodes.contains(next))?.0;
+            at = ways.find(|&(next, edge)| !banned.edge(edge) && !banned.node(next))?.0;
             nodes.push(at);
         }
         let route = Route::new(nodes);
         Some(if low == from { route } else { route.reversed() })
     }
 
-    /// A breadth-first search from the root. Only nodes that relay pass it on; the policy bounds its depth.
-    fn levels(&self, root: NodeId, banned: &Banned) -> Levels {
+    /// A breadth-first search from the root. Only nodes that relay pass it on; the policy bounds its depth. Goes no
+    /// further than needed for the ways from `until`, if that is given.
+    fn levels(&self, root: NodeId, until: Option<NodeId>, banned: &Banned) -> Levels {
         let count = self.neighbours.len();
         let mut levels = Levels { root, hops: vec![FAR; count], width: vec![0; count] };
         levels.hops[root.index()] = 0;
@@ -314,11 +332,14 @@ impl Router {
         let mut open = VecDeque::from([root]);
         while let Some(at) = open.pop_front() {
             let hops = levels.hops[at.index()];
+            if until.is_some_and(|until| hops >= levels.hops[until.index()]) {
+                break;
+            }
             if hops >= most_hops || (at != root && !self.relay[at.index()]) {
                 continue;
             }
             for &(next, edge) in &self.neighbours[at.index()] {
-                if banned.edges.contains(&edge) || banned.nodes.contains(&next) {
+                if banned.edge(edge) || banned.node(next) {
                     continue;
                 }
                 if levels.hops[next.index()] == FAR {

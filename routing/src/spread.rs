@@ -31,8 +31,7 @@ impl Spread {
         let levels: HashMap<NodeId, Levels> =
             router.order.iter().map(|&root| (root, router.levels_from(root))).collect();
         let mut table = Self::default();
-        let widest = router.capacity.iter().copied().max().unwrap_or(1);
-        let unit = router.capacity.iter().map(|&capacity| 1024 * widest / capacity.max(1)).collect();
+        let unit = router.capacity.iter().map(|&capacity| 1024 * router.widest / capacity.max(1)).collect();
         let mut load = Load { edges: vec![0; router.capacity.len()], unit };
 
         let tree = tree_pairs(router);

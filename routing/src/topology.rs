@@ -34,6 +34,10 @@ impl Topology {
     /// also bounds the links to about half a million a rail.
     pub const MAX_NODES: usize = 1024;
 
+    /// The most ports of a node that [`discovered`](Self::discovered) looks at: bounds what one node can make of
+    /// everybody's memory.
+    pub const MAX_DISCOVERED_PORTS: usize = 256;
+
     /// From nodes as a file or a caller describes them.
     ///
     /// # Errors
@@ -46,7 +50,7 @@ impl Topology {
     /// From what nodes advertise about themselves while the picture may still be incomplete or wrong.
     ///
     /// Never fails: what cannot be used is left out (nodes with an id already seen, ports with an impossible or an
-    /// ambiguous address), and the problems are returned for the log. Nodes that are not connected stay, without
+    /// ambiguous address, ports beyond the limit), and the problems are returned for the log. Nodes that are not connected stay, without
     /// routes. Any two ports of different nodes that share a subnet become a link, also where a copied address plan
     /// makes more of them than there are cables: the caller knows from its beacons which exist and rules the others
     /// out with [`Router::avoiding`](crate::Router::avoiding).

@@ -239,6 +239,11 @@ fn pieces_that_no_link_joins_are_named() {
     let told: Vec<_> = problems.iter().map(|problem| (problem.code, problem.node.as_str())).collect();
     assert_eq!(told, [(ProblemCode::Disconnected, "c"), (ProblemCode::Disconnected, "d")]);
     assert!(problems[0].message.starts_with("no link joins c with a, b;"), "{}", problems[0].message);
+    // A fault of another kind does not hide it.
+    let told = codes(&two("address = \"10.0.0.2/30\"", "colour = \"red\"\n[[node]]\nname = \"c\"\n"));
+    assert_eq!(told, [ProblemCode::UnknownKey, ProblemCode::Disconnected]);
+    let told = codes(&two("address = \"10.0.0.2/30\"", "[[node]]\nname = \"a\"\n"));
+    assert_eq!(told, [ProblemCode::DuplicateName, ProblemCode::Disconnected]);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use crate::{NodeId, RankOrder, Router};
 
-/// Steps that the search for a ring on cables alone may take before it gives up.
-const MAX_STEPS: usize = 400_000;
+/// Looks at a node that the search for a ring on cables alone may take before it gives up; a step looks at each once
+/// or a few times.
+const MAX_LOOKS: usize = 40_000_000;
 /// Rounds of local improvement.
 const MAX_ROUNDS: usize = 64;
 /// What one relayed ring edge costs, against one for each hop: more than all hops of a ring can cost together.
@@ -92,7 +93,7 @@ fn cables_only(costs: &[Vec<u64>]) -> Option<Vec<usize>> {
     let mut ring = vec![0];
     // For each node of the ring so far, what is still to be tried after it, the best last.
     let mut open = vec![choices(&near, &used, 0)];
-    for _ in 0..MAX_STEPS {
+    for _ in 0..MAX_LOOKS / n {
         match open.last_mut()?.pop() {
             Some(next) => {
                 used[next] = true;

@@ -4,7 +4,7 @@
 use crate::routes::{emit, fail};
 use crate::shape_args::{LoadError, ShapeArgs, load_file};
 use mesh_routing::render::summary;
-use mesh_routing::{AddressPlan, Node, Problem, Topology};
+use mesh_routing::{AddressPlan, Node, Problem, Router, Topology};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,13 +66,24 @@ fn sound(topology: &Topology, json: bool) -> String {
     let (nodes, edges, links) = (topology.nodes().len(), topology.edges().len(), topology.links().len());
     let hash = format!("{:016x}", topology.hash());
     let alone = topology.unlinked_ports();
+    // Cables join all nodes of a sound file, but not every node need let others' traffic pass.
+    let apart = Router::new(topology).unreachable_pairs();
     if json {
         let row = json!({
             "ok": true, "nodes": nodes, "edges": edges, "links": links, "hash": hash, "unlinked_ports": alone.len(),
+            "unreachable_pairs": apart.len(),
         });
         return format!("{row}\n");
     }
     let mut text = format!("ok: nodes {nodes}, edges {edges}, links {links}, hash {hash}\n");
+    if let Some(&(a, b)) = apart.first() {
+        text += &format!(
+            "note: no route for {}, the first {}-{}; see relay = false and policy.max_relays\n",
+            if apart.len() == 1 { "1 pair".to_owned() } else { format!("{} pairs", apart.len()) },
+            topology.name(a),
+            topology.name(b)
+        );
+    }
     for (node, port) in alone {
         let port = &topology.node(node).ports[port];
         let name = topology.name(node);
@@ -121,6 +132,16 @@ mod tests {
         assert_eq!(sound(&ring, false), format!("ok: nodes 4, edges 4, links 8, hash {hash}\n"));
         let row: serde_json::Value = serde_json::from_str(&sound(&ring, true)).expect("an object");
         assert_eq!((&row["ok"], &row["links"], &row["hash"]), (&true.into(), &8.into(), &hash.into()));
+    }
+
+    #[test]
+    fn what_is_sound_may_still_not_be_meant() {
+        let line = Topology::from_shape(Shape::Line, 3, 1, &AddressPlan::default()).expect("a line");
+        let file = line.to_toml().replace("name = \"node1\"", "name = \"node1\"\nrelay = false");
+        let file = format!("{file}\n[[node.port]]\ndevice = \"spare\"\naddress = \"10.9.9.9/24\"\n");
+        let text = sound(&Topology::from_toml(&file).expect("a sound file"), false);
+        assert!(text.contains("note: no route for 1 pair, the first node0-node2; see relay = false"), "{text}");
+        assert!(text.ends_with("note: node2 spare 10.9.9.9/24 meets no other port\n"), "{text}");
     }
 
     #[test]
