@@ -14,7 +14,7 @@ fn smallest(config: &mut Config) {
 
 #[test]
 fn random_users_on_every_shape() {
-    each_seed("shapes::random_users_on_every_shape", 2, |seed| {
+    each_seed("shapes::random_users_on_every_shape", 12, |seed| {
         for (kind, nodes) in shapes() {
             let mut rng = Rng::new(seed);
             let topology = shape(kind, nodes, 1 + (seed % 2) as usize);
@@ -34,7 +34,7 @@ fn random_users_on_every_shape() {
 
 #[test]
 fn all_pairs_at_saturation_with_one_slot_everywhere() {
-    each_seed("shapes::all_pairs_at_saturation_with_one_slot_everywhere", 1, |seed| {
+    each_seed("shapes::all_pairs_at_saturation_with_one_slot_everywhere", 8, |seed| {
         for (kind, nodes) in shapes() {
             let topology = shape(kind, nodes, 1);
             let mut world = world(&topology, seed, smallest);

@@ -4,7 +4,6 @@ use mesh_relay::send::SendWait;
 
 use super::Ending;
 use super::memory::{Receive, Stage};
-use super::pipe::{Owner, PipeEnd};
 use super::world::{Life, World};
 
 impl World {
@@ -106,14 +105,6 @@ impl World {
             }
         }
         lines
-    }
-
-    /// Open legs of each kind, for a caller that looks in between: of engines, of ends of connections.
-    pub fn open_legs(&self) -> (usize, usize) {
-        let ends = (0..self.pipes.len()).flat_map(|pipe| [0, 1].map(|side| PipeEnd { pipe, side }));
-        let open: Vec<_> = ends.map(|end| self.side(end)).filter(|s| s.open).collect();
-        let engines = open.iter().filter(|s| s.owner == Owner::Engine).count();
-        (engines, open.len() - engines)
     }
 }
 

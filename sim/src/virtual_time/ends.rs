@@ -19,6 +19,7 @@ pub(super) struct End<Flow> {
     pub(super) flow: Option<Flow>,
     pub(super) lanes: Vec<PipeEnd>,
     pub(super) ending: Ending,
+    ended: Time,
     pub(super) posted: u32,
     pub(super) done: u32,
     /// Places and numbers of what is posted and not taken.
@@ -32,6 +33,7 @@ impl<Flow> End<Flow> {
             flow: None,
             lanes: Vec::new(),
             ending: Ending::None,
+            ended: 0,
             posted: 0,
             done: 0,
             open: VecDeque::new(),
@@ -39,9 +41,9 @@ impl<Flow> End<Flow> {
         }
     }
 
-    pub(super) fn end(&mut self, ending: Ending) {
+    pub(super) fn end(&mut self, now: Time, ending: Ending) {
         if self.ending == Ending::None {
-            self.ending = ending;
+            (self.ending, self.ended) = (ending, now);
         }
         self.flow = None;
         self.lanes.clear();
@@ -110,6 +112,7 @@ impl Conn {
             bytes: self.bytes,
             began: self.began,
             finished: self.finished,
+            sender_ended: self.sender.ended,
             sender: self.sender.ending.clone(),
             receiver: self.receiver.ending.clone(),
         }
@@ -169,11 +172,12 @@ impl World {
     }
 
     pub(super) fn refused(&mut self, conn: usize, why: &Refusal) {
+        let now = self.now;
         let sender = &mut self.conns[conn].sender;
         if sender.ending != Ending::None || sender.flow.is_some() {
             return self.broken(format!("connection {conn} fails after it has ended: {}", why.text));
         }
-        sender.end(Ending::Refused(why.clone()));
+        sender.end(now, Ending::Refused(why.clone()));
     }
 
     pub(super) fn sender_message(&mut self, conn: usize, lane: u8, msg: Msg) {
@@ -360,13 +364,14 @@ impl World {
 
     /// The script closes a connection, whatever its state.
     pub(super) fn close(&mut self, conn: usize, by: Who, at_once: bool) {
+        let now = self.now;
         let c = &mut self.conns[conn];
         let (from, to, token) = (c.spec.from, c.spec.to, c.token);
         if by != Who::Receiver && c.sender.ending == Ending::None {
             if c.sender.flow.is_some() {
                 self.end_sender(conn, Ending::Closed, Some(0), !at_once);
             } else {
-                c.sender.ending = Ending::Cancelled;
+                c.sender.end(now, Ending::Cancelled);
                 self.drive(from, |engine, _| engine.cancel(conn as u64));
             }
         }
@@ -375,29 +380,31 @@ impl World {
             if c.receiver.flow.is_some() {
                 self.end_receiver(conn, Ending::Closed, Some(0), !at_once);
             } else {
-                c.receiver.ending = Ending::Cancelled;
+                c.receiver.end(now, Ending::Cancelled);
                 self.drive(to, |engine, _| engine.unlisten(&token));
             }
         }
     }
 
     pub(super) fn end_sender(&mut self, conn: usize, ending: Ending, tell: Option<u16>, graceful: bool) {
+        let now = self.now;
         let sender = &mut self.conns[conn].sender;
         if sender.ending != Ending::None {
             return;
         }
         let lanes = std::mem::take(&mut sender.lanes);
-        sender.end(ending);
+        sender.end(now, ending);
         self.leave(lanes, tell, graceful);
     }
 
     pub(super) fn end_receiver(&mut self, conn: usize, ending: Ending, tell: Option<u16>, graceful: bool) {
+        let now = self.now;
         let receiver = &mut self.conns[conn].receiver;
         if receiver.ending != Ending::None {
             return;
         }
         let lanes = std::mem::take(&mut receiver.lanes);
-        receiver.end(ending);
+        receiver.end(now, ending);
         self.leave(lanes, tell, graceful);
     }
 

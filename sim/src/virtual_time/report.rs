@@ -45,6 +45,8 @@ pub struct ConnReport {
     pub began: Time,
     /// When the last message had arrived, in nanoseconds.
     pub finished: Time,
+    /// When the sending end had ended, in nanoseconds.
+    pub sender_ended: Time,
     /// How the sending end ended.
     pub sender: Ending,
     /// How the receiving end ended.

@@ -184,6 +184,11 @@ impl World {
         true
     }
 
+    /// What was added, in order.
+    pub fn scripts(&self) -> impl Iterator<Item = &ConnSpec> {
+        self.conns.iter().map(|c| &c.spec)
+    }
+
     pub(super) fn schedule(&mut self, at: Time, what: What) {
         self.order += 1;
         self.events.insert((at.max(self.now), self.order), what);
@@ -225,6 +230,9 @@ impl World {
     /// If a rule is broken, if somebody still waits when nothing happens any more, or when `limit` nanoseconds have passed.
     pub fn run(&mut self, limit: Time) -> Result<Summary, Failure> {
         while let Some(((at, order), what)) = self.events.pop_first() {
+            if self.is_stale(at, &what) {
+                continue;
+            }
             self.now = at;
             self.steps += 1;
             self.digest = (self.digest ^ at ^ order << 40 ^ what.kind()).wrapping_mul(0x0100_0000_01b3);
@@ -241,6 +249,16 @@ impl World {
         }
         self.check_end();
         if self.fault.is_some() { Err(self.failure()) } else { Ok(self.summary()) }
+    }
+
+    /// A node was to be woken, but nothing of it is due any more: as if it had never been said.
+    fn is_stale(&mut self, at: Time, what: &What) -> bool {
+        let &What::Wake { node } = what else { return false };
+        let node = &mut self.nodes[node];
+        if node.wake == Some(at) && node.engine.deadline().is_none() {
+            node.wake = None;
+        }
+        node.wake != Some(at)
     }
 
     fn failure(&mut self) -> Failure {
@@ -313,7 +331,7 @@ impl World {
     fn wake(&mut self, node: usize) {
         let now = self.now;
         let n = &mut self.nodes[node];
-        if n.life != Life::Up || n.wake != Some(now) {
+        if n.life != Life::Up {
             return;
         }
         n.wake = None;
@@ -346,7 +364,7 @@ impl World {
         if self.nodes[from].life == Life::Up {
             self.drive(from, |engine, now| engine.connect(now, request));
         } else {
-            self.conns[conn].sender.ending = Ending::Killed;
+            self.conns[conn].sender.end(self.now, Ending::Killed);
         }
     }
 
@@ -385,10 +403,10 @@ impl World {
         }
         for c in &mut self.conns {
             if c.spec.from == node {
-                c.sender.end(Ending::Killed);
+                c.sender.end(self.now, Ending::Killed);
             }
             if c.spec.to == node {
-                c.receiver.end(Ending::Killed);
+                c.receiver.end(self.now, Ending::Killed);
             }
         }
     }

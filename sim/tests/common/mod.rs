@@ -4,7 +4,7 @@
 
 use mesh_relay::engine::{Config, MS, Time};
 use mesh_routing::{AddressPlan, Shape, Topology};
-use mesh_sim::virtual_time::{ConnReport, Failure, Physics, Summary, World};
+use mesh_sim::virtual_time::{ConnReport, Failure, Physics, Rng, Summary, World};
 
 /// Nothing in these tests takes longer than this in virtual time.
 pub(crate) const LIMIT: Time = 60_000 * MS;
@@ -26,8 +26,20 @@ pub(crate) fn shapes() -> Vec<(Shape, usize)> {
 /// The longest shortest route of any shape above has 8 nodes, so 6 relays; a trunk needs one class less.
 pub(crate) const CLASSES: u8 = 5;
 
+/// Links of all kinds: near and far, fast and slow, that report completions early or long after the data has arrived.
+pub(crate) fn physics(seed: u64) -> Physics {
+    let mut rng = Rng::new(!seed);
+    Physics {
+        latency: (rng.pick(&[100, 1000, 5000]), rng.pick(&[5000, 20_000, 300_000])),
+        bytes_per_us: rng.pick(&[50, 1000, 12_500]),
+        written: (0, rng.pick(&[0, 5000, 50_000, 1_000_000])),
+        stripe: rng.pick(&[0, 128, 4096, u64::MAX]),
+        ..Physics::default()
+    }
+}
+
 pub(crate) fn world(topology: &Topology, seed: u64, mut tweak: impl FnMut(&mut Config)) -> World {
-    World::new(topology, Physics::default(), seed, |_, config| {
+    World::new(topology, physics(seed), seed, |_, config| {
         config.classes = CLASSES;
         tweak(config);
     })
@@ -42,12 +54,28 @@ pub(crate) fn seeds(runs: u64) -> Vec<u64> {
     }
 }
 
+/// Says how to have a run again, if it panics or fails.
+struct Again<'a> {
+    test: &'a str,
+    seed: u64,
+}
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (file, name) = self.test.split_once("::").unwrap_or((self.test, ""));
+            let seed = self.seed;
+            eprintln!("again: MESH_SIM_SEED={seed} cargo test -p mesh-sim --test {file} -- --exact {name}");
+        }
+    }
+}
+
 /// Runs once a seed; the first that fails ends the test with the line that has it again.
 pub(crate) fn each_seed(test: &str, runs: u64, mut run: impl FnMut(u64) -> Result<(), String>) {
-    let (file, name) = test.split_once("::").expect("file::test");
     for seed in seeds(runs) {
+        let _again = Again { test, seed };
         if let Err(why) = run(seed) {
-            panic!("{why}\nagain: MESH_SIM_SEED={seed} cargo test -p mesh-sim --test {file} -- --exact {name}");
+            panic!("{why}");
         }
     }
 }
