@@ -298,7 +298,7 @@ impl Known {
 
 /// Sizes and times of the sockets.
 fn limits(settings: &Settings) -> Limits {
-    let buffer = Some(settings.socket_buffer);
+    let buffer = settings.socket_buffer;
     let (idle, interval, count) = if settings.fast_fail { (2, 1, 3) } else { (10, 3, 5) };
     Limits {
         writes: 1024,

@@ -141,7 +141,7 @@ impl Settings {
             trunk_slots: 0,
             relay_cores: RelayCores::Auto,
             spin: None,
-            socket_buffer: 0,
+            socket_buffer: None,
             connect_timeout: Duration::ZERO,
             accept_timeout: Duration::ZERO,
             step_timeout: Duration::ZERO,

@@ -77,8 +77,8 @@ pub struct Settings {
     pub relay_cores: RelayCores,
     /// `SPIN_US`; `None` is automatic, see [`spin_on`](Self::spin_on).
     pub spin: Option<Duration>,
-    /// `SOCKET_BUFFER_KB`, bytes, of each TCP link and direction.
-    pub socket_buffer: usize,
+    /// `SOCKET_BUFFER_KB`, bytes, of each TCP link and direction; `None` leaves it to the kernel.
+    pub socket_buffer: Option<usize>,
     /// `CONNECT_TIMEOUT_SEC`: limit of a connection's set-up at the sender.
     pub connect_timeout: Duration,
     /// `ACCEPT_TIMEOUT_SEC`: limit of a connection's set-up at the receiver.

@@ -128,9 +128,9 @@ static TABLE: &[Setting] = &[
     row!("SPIN_US", Kind::NumberOrAuto { min: 0, max: 10_000_000 }, "auto", "µs", "relay", spin,
         value @ (Value::Number(_) | Value::Auto) => value.number().map(Duration::from_micros),
         "How long the relay thread spins after the last work before it sleeps. auto: 0 on up to 2 cores, else 50."),
-    row!("SOCKET_BUFFER_KB", number(16, 1_048_576), "4096", "KiB", "TCP links", socket_buffer,
-        Value::Number(n) => (n * KIB) as usize,
-        "Socket buffer of each TCP link and direction."),
+    row!("SOCKET_BUFFER_KB", Kind::NumberOrAuto { min: 16, max: 1_048_576 }, "auto", "KiB", "TCP links", socket_buffer,
+        value @ (Value::Number(_) | Value::Auto) => value.number().map(|n| (n * KIB) as usize),
+        "Socket buffer of each TCP link and direction. auto: the kernel adapts it to the traffic."),
 
     // How long things may take.
     row!("CONNECT_TIMEOUT_SEC", number(1, 86_400), "60", "s", "connections", connect_timeout,

@@ -24,7 +24,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!(settings.chunk, 128 << 10);
     assert_eq!(settings.relay_memory, 64 << 20);
     assert_eq!((settings.relay_slots, settings.trunk_slots), (4, 8));
-    assert_eq!(settings.socket_buffer, 4096 << 10);
+    assert_eq!(settings.socket_buffer, None);
     assert_eq!(settings.connect_timeout, Duration::from_secs(60));
     assert_eq!(settings.accept_timeout, Duration::from_secs(120));
     assert_eq!(settings.timeout, Duration::from_secs(30));
