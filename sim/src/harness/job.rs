@@ -124,6 +124,8 @@ fn start_all(
             .env("MASTER_PORT", master_port.to_string());
         if job.plugin {
             command.env("NCCL_NET_PLUGIN", scene.plugin()).env("NCCL_NET", "Mesh");
+            // NCCL 2.28 forgets the plugin when its last communicator goes, and then cannot make another one.
+            command.env("NCCL_NET_PLUGIN_REF_COUNT", "1");
         }
         // Last, so that the user's settings win.
         scene.enter(&mut command, node);

@@ -54,9 +54,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if contradictions.is_empty() { written } else { ExitCode::FAILURE }
 }
 
-/// The variables that bring NCCL to use the plugin and nothing else.
+/// The variables that bring NCCL to use the plugin and nothing else. The third is for programs that make communicators anew after they
+/// have destroyed all: NCCL 2.28 forgets the plugin with the last one.
 fn exports() -> Vec<(&'static str, String)> {
-    vec![("NCCL_NET_PLUGIN", plugin_name()), ("NCCL_NET", "Mesh".to_owned())]
+    vec![
+        ("NCCL_NET_PLUGIN", plugin_name()),
+        ("NCCL_NET", "Mesh".to_owned()),
+        ("NCCL_NET_PLUGIN_REF_COUNT", "1".to_owned()),
+    ]
 }
 
 /// The short name if the loader finds the library by it, else the library's path.
