@@ -411,6 +411,11 @@ impl Engine {
         self.streams.iter().flatten().count()
     }
 
+    /// Legs that are the engine's: not yet dropped, gone, or handed to a connection.
+    pub fn legs(&self) -> usize {
+        self.legs.len()
+    }
+
     /// The next thing to do. Credits are given back when nothing else is left, so that many go in one message.
     pub fn poll(&mut self) -> Option<Action> {
         if let Some(action) = self.out.pop_front() {
