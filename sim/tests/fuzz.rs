@@ -130,6 +130,7 @@ impl Hostile {
                 Action::Note(_) => {}
             }
         }
+        assert_eq!(self.engine.legs(), self.live.len(), "legs are neither kept nor forgotten in silence");
         let usage = self.engine.pool_use();
         assert!(usage.filled <= usage.lent && usage.lent <= usage.slots, "{usage:?}");
         assert!(self.reads.len() as u32 <= usage.filled, "{:?} are read, but {usage:?}", self.reads);

@@ -6,7 +6,7 @@ mod common;
 use common::{LIMIT, all_in_order, each_seed, shape, shapes, text, world};
 use mesh_relay::engine::Config;
 use mesh_routing::Shape;
-use mesh_sim::virtual_time::{Rng, Workload, all_pairs, random_pairs};
+use mesh_sim::virtual_time::{ConnSpec, MessageSpec, Rng, Workload, all_pairs, random_pairs};
 
 fn smallest(config: &mut Config) {
     (config.entry_slots, config.trunk_slots) = (1, 1);
@@ -47,6 +47,24 @@ fn all_pairs_at_saturation_with_one_slot_everywhere() {
             assert_eq!(summary.relayed_bytes > 0, relayed);
         }
         Ok(())
+    });
+}
+
+#[test]
+fn many_messages_over_many_rails() {
+    each_seed("shapes::many_messages_over_many_rails", 12, |seed| {
+        // given more messages than 32 places, and than a notification's 8 bits of a number, on connections of one to eight lanes
+        let mut rng = Rng::new(seed);
+        let topology = shape(Shape::Line, 3, 1 + (seed % 8) as usize);
+        let mut world = world(&topology, seed, |_| ());
+        let work = Workload { slow: 0, ..Workload::new(3) };
+        for (from, to) in [(0, 1), (1, 0), (1, 2), (0, 2), (2, 0)] {
+            let conn = work.conn(&mut rng, from, to);
+            let messages = (0..300).map(|_| rng.pick(&[0, 1, 128, 1000, 4096, 10_000]));
+            let messages = messages.map(|len| MessageSpec { len, capacity: len }).collect();
+            assert!(world.add(ConnSpec { messages, lanes: 8, ..conn }));
+        }
+        all_in_order(&world.run(LIMIT).map_err(text)?)
     });
 }
 

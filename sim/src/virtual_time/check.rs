@@ -4,12 +4,18 @@ use mesh_relay::send::SendWait;
 
 use super::Ending;
 use super::memory::{Receive, Stage};
+use super::pipe::Owner;
 use super::world::{Life, World};
 
 impl World {
-    /// After every input of a node: its engine's account of the pool is the truth.
+    /// After every input of a node: its engine's account of its legs and of its pool is the truth.
     pub(super) fn check_node(&mut self, node: usize) {
+        let legs = self.nodes[node].legs.values().filter(|end| self.side(**end).owner == Owner::Engine).count();
         let n = &mut self.nodes[node];
+        if n.engine.legs() != legs {
+            let what = format!("{}: {legs} legs are the engine's, but it knows {}", n.name, n.engine.legs());
+            return self.broken(what);
+        }
         let (lent, filled) = n.pool.usage();
         let usage = n.engine.pool_use();
         n.peak = n.peak.max(filled);
