@@ -21,6 +21,7 @@ mod hub;
 mod job;
 pub mod messages;
 mod node;
+mod patience;
 mod plugin_ends;
 pub mod program;
 pub mod report;

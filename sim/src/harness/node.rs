@@ -22,6 +22,7 @@ use super::content::Areas;
 use super::counters::Counters;
 use super::executor::{Executor, Prepared};
 use super::messages::{FromNode, HandleMessage, Row, RowResult, Setup, ToNode, receive, send};
+use super::patience::Patience;
 use super::plugin_ends::{PluginIncoming, PluginOutgoing};
 use super::program::Way;
 
@@ -254,17 +255,15 @@ impl Progress<'_> {
 
     fn run(&mut self, prepared: &Prepared, started: Instant) -> Result<(), String> {
         self.executor.start(prepared).map_err(|error| error.named(&self.setup.names))?;
-        let mut idle = 0_u32;
+        let mut patience = Patience::default();
         while !self.executor.is_done() {
             let moved =
                 self.executor.pass(prepared, &mut self.areas).map_err(|error| error.named(&self.setup.names))?;
             if moved {
-                idle = 0;
+                patience.moved();
                 continue;
             }
-            idle += 1;
-            std::thread::yield_now();
-            if idle.is_multiple_of(1024) && started.elapsed() >= self.setup.limit {
+            if !patience.wait().is_zero() && started.elapsed() >= self.setup.limit {
                 let pending = self.executor.pending(|rank| self.setup.names[rank].clone());
                 return Err(format!("not done within {} s: {pending}", self.setup.limit.as_secs()));
             }
