@@ -4,8 +4,9 @@ use mesh_relay::engine::{Action, LegId};
 use mesh_relay::wire::{ChunkHeader, Msg};
 
 use super::ends::conn_of;
+use super::nodes::brief;
 use super::pipe::{PipeEnd, Region, Write};
-use super::world::{What, World, brief};
+use super::world::{What, World};
 
 impl World {
     fn end_of(&mut self, node: usize, leg: LegId, action: &Action) -> Option<PipeEnd> {

@@ -4,8 +4,9 @@ use mesh_relay::send::SendWait;
 
 use super::Ending;
 use super::memory::{Receive, Stage};
+use super::nodes::Life;
 use super::pipe::Owner;
-use super::world::{Life, World};
+use super::world::World;
 
 impl World {
     /// After every input of a node: its engine's account of its legs and of its pool is the truth.

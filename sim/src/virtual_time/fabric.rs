@@ -6,8 +6,9 @@ use mesh_relay::engine::Time;
 use mesh_relay::wire::{HEADER_BYTES, Msg, Note};
 
 use super::memory::Payload;
+use super::nodes::Life;
 use super::pipe::{Owner, PipeEnd, Region, Side, Write};
-use super::world::{Life, What, World};
+use super::world::{What, World};
 
 impl World {
     pub(super) fn side(&self, end: PipeEnd) -> &Side {
