@@ -5,30 +5,30 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
+use mesh_link::Event as LinkEvent;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Interest, Poller, Ready};
 use mesh_link::tcp::TcpEndpoint;
-use mesh_link::tcp::dial::{DialState, Dialing, start_connect};
-use mesh_link::{Event as LinkEvent, Key, Target};
+use mesh_link::tcp::dial::{DialState, Dialing};
 use tracing::{info, warn};
 
 use super::legs::{Leg, Legs, Lingering};
 use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
-use crate::engine::{Action, DialId, Engine, Event, LegId, Time};
-use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Msg, Refusal};
+use crate::engine::{DialId, Engine, Event, LegId, Time};
+use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Refusal};
 
 /// The poller's name for the waker.
 pub(super) const WAKER: u64 = 0;
 const LISTENER: u64 = 1 << 32;
 const LEG: u64 = 2 << 32;
-const DIAL: u64 = 3 << 32;
+pub(super) const DIAL: u64 = 3 << 32;
 const LINGER: u64 = 4 << 32;
 const KIND: u64 = 0xffff_ffff << 32;
 
@@ -36,31 +36,32 @@ const KIND: u64 = 0xffff_ffff << 32;
 const ROUND: usize = 256;
 
 pub(super) struct Runner {
-    config: AgentConfig,
-    engine: Engine,
-    slab: Slab,
-    poller: Poller,
+    pub(super) config: AgentConfig,
+    pub(super) engine: Engine,
+    pub(super) slab: Slab,
+    pub(super) poller: Poller,
     listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     started: Instant,
-    legs: Legs,
+    pub(super) legs: Legs,
     /// Legs to be polled.
     list: VecDeque<LegId>,
-    dials: HashMap<u32, Dialed>,
-    next_dial: u32,
+    pub(super) dials: HashMap<u32, Dialed>,
+    pub(super) next_dial: u32,
     lingering: HashMap<u32, Lingering>,
     next_linger: u32,
-    connects: HashMap<u64, Arc<ArrayQueue<Result<Outgoing, Refusal>>>>,
-    accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
-    bytes: Vec<u8>,
+    pub(super) connects: HashMap<u64, Arc<ArrayQueue<Result<Outgoing, Refusal>>>>,
+    pub(super) accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
+    pub(super) bytes: Vec<u8>,
     stop: bool,
 }
 
-struct Dialed {
-    id: DialId,
-    dialing: Dialing,
-    from: Ipv4Addr,
-    to: Ipv4Addr,
+/// A leg being opened.
+pub(super) struct Dialed {
+    pub(super) id: DialId,
+    pub(super) dialing: Dialing,
+    pub(super) from: Ipv4Addr,
+    pub(super) to: Ipv4Addr,
 }
 
 impl Runner {
@@ -295,7 +296,7 @@ impl Runner {
     }
 
     /// The leg is to be polled in this round.
-    fn enlist(&mut self, id: LegId) {
+    pub(super) fn enlist(&mut self, id: LegId) {
         if let Some(leg) = self.legs.get(id)
             && !leg.listed
         {
@@ -359,130 +360,8 @@ impl Runner {
         }
     }
 
-    fn carry_out(&mut self, now: Time) {
-        while let Some(action) = self.engine.poll() {
-            match action {
-                Action::Send { leg, msg } => self.send(leg, msg),
-                Action::Forward { slot, leg, header, key, offset, remote } => {
-                    let target = Target { key: Key::from_raw(key), offset };
-                    self.write(leg, slot, header.len, Some(&header.encode()), target, u32::from(remote));
-                }
-                Action::Deliver { slot, leg, len, key, offset, note } => {
-                    let target = Target { key: Key::from_raw(key), offset };
-                    self.write(leg, slot, len, None, target, note.encode());
-                }
-                other => self.carry_out_rare(now, other),
-            }
-        }
-    }
-
-    fn send(&mut self, id: LegId, mut msg: Msg) {
-        let Some(leg) = self.legs.get(id) else { return };
-        if let (Msg::Ready { key, .. } | Msg::TrunkReady { key, .. }, Some((exposed, _))) = (&mut msg, leg.exposed) {
-            *key = exposed.raw();
-        }
-        msg.encode(&mut self.bytes);
-        leg.send(&self.bytes);
-        self.enlist(id);
-    }
-
-    fn write(&mut self, id: LegId, slot: u32, len: u32, header: Option<&[u8; HEADER_BYTES]>, target: Target, imm: u32) {
-        let Some(leg) = self.legs.get(id) else { return };
-        let Some(payload) = self.slab.slot(slot as usize).sub(HEADER_BYTES, len as usize) else { return };
-        if let Err(e) = leg.endpoint.post_write(u64::from(slot), header, payload, target, Some(imm)) {
-            // Broken: the next poll says why. Full cannot be: the engine posts no more than there are slots.
-            warn!("mesh[E83] node {}: write to {}: {e}", self.shared.node, leg.remote);
-            leg.endpoint.abort();
-        }
-        leg.sent.fetch_add(u64::from(len), Ordering::Relaxed);
-        self.enlist(id);
-    }
-
-    #[cold]
-    fn carry_out_rare(&mut self, now: Time, action: Action) {
-        match action {
-            Action::Dial { dial, from, to } => self.dial(now, dial, from, to),
-            Action::Expose { leg: id, first, count } => {
-                let stride = self.slab.stride();
-                let window = self.slab.whole().sub(first as usize * stride, usize::from(count) * stride);
-                let Some(leg) = self.legs.get(id) else { return };
-                match window.map(|w| leg.endpoint.expose(w)) {
-                    Some(Ok(key)) => leg.exposed = Some((key, first)),
-                    // The leg is broken; its next poll says so.
-                    _ => leg.endpoint.abort(),
-                }
-            }
-            Action::Drop { leg, graceful } => match self.legs.remove(leg) {
-                Some(mut leg) if graceful => {
-                    let _ = self.poller.remove(leg.endpoint.fd());
-                    leg.push_backlog();
-                    if let Some((key, _)) = leg.exposed {
-                        leg.endpoint.withdraw(key);
-                    }
-                    self.linger(now, leg.endpoint);
-                }
-                Some(mut leg) => {
-                    let _ = self.poller.remove(leg.endpoint.fd());
-                    leg.endpoint.abort();
-                }
-                None => {}
-            },
-            Action::Connected { request, legs, path, early } => {
-                let lanes = self.take_lanes(&legs);
-                if let Some(mailbox) = self.connects.remove(&request) {
-                    // The mailbox has room for one, and there is one outcome.
-                    let _ = mailbox.push(Ok(Outgoing { lanes, path, early }));
-                }
-            }
-            Action::ConnectFailed { request, why } => {
-                if let Some(mailbox) = self.connects.remove(&request) {
-                    let _ = mailbox.push(Err(why));
-                }
-            }
-            Action::Accepted { listener, legs, relays, peer, early } => {
-                let lanes = self.take_lanes(&legs);
-                let incoming = Incoming { lanes, relays, peer, early };
-                if let Some(Err(lost)) = self.accepts.get(&listener).map(|m| m.push(incoming)) {
-                    warn!("mesh[E52] node {}: nobody fetches connections from this listener", self.shared.node);
-                    for lane in lost.lanes {
-                        self.linger(now, lane);
-                    }
-                }
-            }
-            Action::Note(event) => self.log(&event),
-            Action::Send { .. } | Action::Forward { .. } | Action::Deliver { .. } => {}
-        }
-    }
-
-    fn take_lanes(&mut self, legs: &[LegId]) -> Vec<TcpEndpoint> {
-        let mut lanes = Vec::with_capacity(legs.len());
-        for &id in legs {
-            if let Some(mut leg) = self.legs.remove(id) {
-                let _ = self.poller.remove(leg.endpoint.fd());
-                leg.push_backlog();
-                // What the engine has just answered must not wait for the new owner's first poll. An error shows then.
-                let _ = leg.endpoint.flush();
-                lanes.push(leg.endpoint);
-            }
-        }
-        lanes
-    }
-
-    fn dial(&mut self, now: Time, dial: DialId, from: Ipv4Addr, to: Ipv4Addr) {
-        let outcome = start_connect(from, SocketAddrV4::new(to, self.config.port)).and_then(|dialing| {
-            let key = self.next_dial;
-            self.next_dial = self.next_dial.wrapping_add(1);
-            self.poller.add(dialing.fd(), DIAL | u64::from(key), Interest::WRITE)?;
-            self.dials.insert(key, Dialed { id: dial, dialing, from, to });
-            Ok(())
-        });
-        if let Err(e) = outcome {
-            self.engine.on_dialed(now, dial, Err(e.to_string()));
-        }
-    }
-
     /// Lets a closed leg send what it has.
-    fn linger(&mut self, now: Time, mut endpoint: TcpEndpoint) {
+    pub(super) fn linger(&mut self, now: Time, mut endpoint: TcpEndpoint) {
         endpoint.shutdown_write();
         if endpoint.error().is_some() {
             return;
@@ -526,25 +405,6 @@ impl Runner {
                 }
                 keep
             });
-        }
-    }
-
-    #[cold]
-    fn log(&self, event: &Event) {
-        let node = &self.shared.node;
-        match event {
-            Event::Stranger { peer, why } => warn!("mesh[W42] node {node}: dropped a stranger from {peer}: {why}"),
-            Event::PathOpen { class, from, to } => {
-                info!("node {node}: relays a path from {from} to {to}, {class} hops made")
-            }
-            Event::PathBroken { code, why } => {
-                warn!("mesh[E{code:02}] node {node}: a path through this node broke: {why}")
-            }
-            Event::TrunkUp { local, remote, out } => {
-                let way = if *out { "to" } else { "from" };
-                info!("node {node}: trunk {way} {remote} at {local} stands");
-            }
-            Event::TrunkDown { local, remote, why } => info!("node {node}: trunk {local} - {remote} is gone: {why}"),
         }
     }
 }
