@@ -7,6 +7,7 @@
 //! ```
 
 use super::*;
+use crate::wire::{ChunkHeader, Note};
 
 #[path = "tests/chunks.rs"]
 mod chunks;
