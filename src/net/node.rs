@@ -301,8 +301,6 @@ fn limits(settings: &Settings) -> Limits {
     let buffer = settings.socket_buffer;
     let (idle, interval, count) = if settings.fast_fail { (2, 1, 3) } else { (10, 3, 5) };
     Limits {
-        writes: 1024,
-        messages: 160,
         send_buffer: buffer,
         receive_buffer: buffer,
         // A peer that is stopped, or whose cable is out, is noticed by this and not before.

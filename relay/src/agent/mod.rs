@@ -42,7 +42,7 @@ pub struct AgentConfig {
     pub port: u16,
     /// Length of the subnet of each of the engine's addresses, in the same order; peers outside are turned away.
     pub prefixes: Vec<u8>,
-    /// Sizes and times of sockets.
+    /// Times and buffers of sockets; the agent sizes the queues itself.
     pub limits: Limits,
     /// How long the thread polls without sleeping after something happened.
     pub spin: Duration,

@@ -15,8 +15,8 @@ use crossbeam_queue::ArrayQueue;
 use mesh_link::Event as LinkEvent;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Interest, Poller, Ready};
-use mesh_link::tcp::TcpEndpoint;
 use mesh_link::tcp::dial::{DialState, Dialing};
+use mesh_link::tcp::{Limits, TcpEndpoint};
 use tracing::{info, warn};
 
 use super::legs::{Leg, Legs, Lingering};
@@ -36,6 +36,10 @@ const KIND: u64 = 0xffff_ffff << 32;
 const ROUND: usize = 256;
 
 pub(super) struct Runner {
+    /// Queues of legs that were opened here.
+    outgoing: Limits,
+    /// Queues of legs that were opened to here.
+    incoming: Limits,
     pub(super) config: AgentConfig,
     pub(super) engine: Engine,
     pub(super) slab: Slab,
@@ -76,7 +80,13 @@ impl Runner {
         for (n, (_, _, listener)) in listeners.iter().enumerate() {
             poller.add(listener.as_raw_fd(), LISTENER | n as u64, Interest::READ)?;
         }
+        // Chunks and messages' payload leave by legs that were opened here; clear-to-sends, credits and acknowledgements by the others.
+        let slots = usize::from(config.engine.trunk_slots) * usize::from(config.engine.classes);
+        let outgoing = Limits { writes: slots.max(64), messages: 32, exposures: 1, staging: 8 << 10, ..config.limits };
+        let incoming = Limits { writes: 1, messages: 160, exposures: 64, ..config.limits };
         Ok(Self {
+            outgoing,
+            incoming,
             config,
             engine,
             slab,
@@ -242,7 +252,7 @@ impl Runner {
                     self.log(&Event::Stranger { peer: *peer.ip(), why });
                 }
                 Ok((stream, SocketAddr::V4(peer))) => {
-                    let added = self.add_leg(stream, local, *peer.ip());
+                    let added = self.add_leg(stream, local, *peer.ip(), self.incoming);
                     let Some(leg) = added else { return };
                     self.engine.on_accepted(now, leg, local, *peer.ip());
                     self.carry_out(now);
@@ -256,8 +266,8 @@ impl Runner {
         }
     }
 
-    fn add_leg(&mut self, stream: TcpStream, local: Ipv4Addr, remote: Ipv4Addr) -> Option<LegId> {
-        let endpoint = match TcpEndpoint::new(stream, self.config.limits) {
+    fn add_leg(&mut self, stream: TcpStream, local: Ipv4Addr, remote: Ipv4Addr, limits: Limits) -> Option<LegId> {
+        let endpoint = match TcpEndpoint::new(stream, limits) {
             Ok(endpoint) => endpoint,
             Err(e) => {
                 warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
@@ -287,7 +297,8 @@ impl Runner {
             DialState::Failed(e) => Err(e.to_string()),
         };
         let Some(Dialed { id, from, to, .. }) = self.dials.remove(&key) else { return };
-        let outcome = outcome.and_then(|s| self.add_leg(s, from, to).ok_or_else(|| "no descriptor for the leg".into()));
+        let outcome = outcome
+            .and_then(|s| self.add_leg(s, from, to, self.outgoing).ok_or_else(|| "no descriptor for the leg".into()));
         if let Ok(leg) = &outcome {
             self.enlist(*leg);
         }

@@ -56,7 +56,7 @@ pub fn config(name: &str, addresses: &[Ipv4Addr]) -> AgentConfig {
         },
         port: 17_917,
         prefixes: vec![30; addresses.len()],
-        limits: Limits { writes: 1024, messages: 160, ..Limits::default() },
+        limits: Limits::default(),
         spin: Duration::ZERO,
         core: CoreChoice::None,
         linger: Duration::from_secs(2),
