@@ -117,7 +117,7 @@ impl Node {
             classes: known.as_ref().map_or(0, Known::classes),
             hello: settings.step_timeout.as_nanos() as u64,
             retry: if settings.fast_fail { 20 * MS } else { 50 * MS },
-            strangers: 64,
+            strangers: 256,
             ignore_classes: false,
         };
         let pool_slots = (settings.relay_memory as u64 / u64::from(engine.stride())).clamp(1, 1 << 20) as u32;

@@ -198,7 +198,7 @@ impl Agent {
         let mut listeners = Vec::new();
         for (&address, &prefix) in config.engine.addresses.iter().zip(&config.prefixes) {
             let port = config.port;
-            let listener = listen(SocketAddrV4::new(address, port), 128).map_err(|source| {
+            let listener = listen(SocketAddrV4::new(address, port), 1024).map_err(|source| {
                 let node = node.clone();
                 match source.kind() {
                     std::io::ErrorKind::AddrInUse => AgentError::AddressTaken { node, address, port },
