@@ -1,10 +1,7 @@
-//! Throughput of writes over loopback TCP beside plain blocking reads and writes of the same size.
+//! One TCP connection over loopback: blocking reads and writes, and the link's endpoints.
 //!
-//! `cargo run --release -p mesh-link --example loopback [-- SIZE_BYTES [ROUNDS]]`. One thread sends and one receives; the endpoint
-//! keeps 8 writes queued, lands them in 8 slots and spins, yielding when there is nothing to do. Both are measured in turn, so
-//! that both see the same machine; the ratio of medians is what counts.
+//! The endpoints keep some writes open, land them in as many slots, and poll, yielding when there is nothing to do.
 
-use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
@@ -13,21 +10,19 @@ use mesh_link::memory::Slab;
 use mesh_link::tcp::{Counters, Limits, TcpEndpoint};
 use mesh_link::{Event, Key, Target};
 
-const DEPTH: usize = 8;
-const BYTES: usize = 4 << 30;
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+use crate::{DEPTH, Outcome, median};
 
 fn pair() -> Outcome<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (far, _) = listener.accept()?;
     near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
     Ok((near, far))
 }
 
-/// Bytes per second of `write_all` and `read_exact`, over as many buffers as the endpoint uses.
-fn plain(size: usize, count: usize) -> Outcome<f64> {
+/// Bytes per second of `write_all` and `read_exact`, over as many buffers as the endpoints use.
+pub(crate) fn plain(size: usize, count: usize) -> Outcome<f64> {
     let (mut near, mut far) = pair()?;
     let begin = Instant::now();
     std::thread::scope(|scope| {
@@ -47,8 +42,8 @@ fn plain(size: usize, count: usize) -> Outcome<f64> {
     Ok((size * count) as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// The same through a pair of endpoints.
-fn writes(size: usize, count: usize) -> Outcome<(f64, Counters, Counters)> {
+/// The same through a pair of endpoints; with the sender's system calls a write.
+pub(crate) fn writes(size: usize, count: usize) -> Outcome<(f64, f64)> {
     let (near, far) = pair()?;
     let (mut near, mut far) = (TcpEndpoint::new(near, Limits::default())?, TcpEndpoint::new(far, Limits::default())?);
     let (from, into) = (Slab::new(DEPTH, size)?, Slab::new(DEPTH, size)?);
@@ -65,13 +60,8 @@ fn writes(size: usize, count: usize) -> Outcome<(f64, Counters, Counters)> {
             while written < count {
                 while posted < count && posted - written < DEPTH {
                     let slot = posted % DEPTH;
-                    near.post_write(
-                        posted as u64,
-                        None,
-                        from.slot(slot),
-                        Target { key: keys[slot], offset: 0 },
-                        Some(0),
-                    )?;
+                    let target = Target { key: keys[slot], offset: 0 };
+                    near.post_write(posted as u64, None, from.slot(slot), target, Some(0))?;
                     posted += 1;
                 }
                 if !near.poll(|event| written += usize::from(matches!(event, Event::Written { .. })))? {
@@ -88,35 +78,30 @@ fn writes(size: usize, count: usize) -> Outcome<(f64, Counters, Counters)> {
             }
         }
         let sent = sender.join().map_err(|_| "sender panicked")??;
-        Ok(((size * count) as f64 / begin.elapsed().as_secs_f64(), sent, far.counters()))
+        Ok(((size * count) as f64 / begin.elapsed().as_secs_f64(), sent.syscalls_out as f64 / count as f64))
     })
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn main() -> Outcome<()> {
-    let mut arguments = std::env::args().skip(1);
-    let size = arguments.next().map_or(Ok(512 << 10), |text| text.parse())?.max(1);
-    let rounds = arguments.next().map_or(Ok(5), |text| text.parse())?.max(1);
-    let count = (BYTES / size).clamp(1, 2_000_000);
-    let (mut plain_rates, mut write_rates) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let plain = plain(size, count)?;
-        let (rate, sent, received) = writes(size, count)?;
-        println!(
-            "round {round}: plain {:.2} GB/s, writes {:.2} GB/s, {:.2} sends and {:.2} receives a write",
-            plain / 1e9,
-            rate / 1e9,
-            sent.syscalls_out as f64 / count as f64,
-            received.syscalls_in as f64 / count as f64,
-        );
-        plain_rates.push(plain);
-        write_rates.push(rate);
-    }
-    let (plain, rate) = (median(&mut plain_rates), median(&mut write_rates));
-    println!("{size} bytes: plain {:.2} GB/s, writes {:.2} GB/s, ratio {:.2}", plain / 1e9, rate / 1e9, rate / plain);
-    Ok(())
+/// Half the median time of a message there and back between two threads, in seconds.
+pub(crate) fn half_trip(size: usize, trips: usize) -> Outcome<f64> {
+    let (mut near, mut far) = pair()?;
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(move || -> Outcome<()> {
+            let mut buffer = vec![0; size];
+            for _ in 0..trips {
+                far.read_exact(&mut buffer)?;
+                far.write_all(&buffer)?;
+            }
+            Ok(())
+        });
+        let (mut buffer, mut times) = (vec![1; size], Vec::with_capacity(trips));
+        for _ in 0..trips {
+            let begin = Instant::now();
+            near.write_all(&buffer)?;
+            near.read_exact(&mut buffer)?;
+            times.push(begin.elapsed().as_secs_f64() / 2.0);
+        }
+        echo.join().map_err(|_| "echo panicked")??;
+        Ok(median(&mut times))
+    })
 }
