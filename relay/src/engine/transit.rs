@@ -230,6 +230,9 @@ impl Engine {
             };
             let why = self.refuse_text(code::NO_ANSWER, &what);
             self.refuse_stream(index, why);
+            if state == Opening::Trunk {
+                self.give_up_trunk(hop.from, hop.to);
+            }
         }
     }
 }

@@ -188,6 +188,23 @@ impl Engine {
         wanted
     }
 
+    /// A path has waited in vain for a trunk. If nobody else waits, a leg on which the peer has said nothing goes too, so that the next
+    /// path tries afresh.
+    pub(super) fn give_up_trunk(&mut self, from: Ipv4Addr, to: Ipv4Addr) {
+        if !matches!(self.trunks.get(&(from, to)), Some(TrunkState::Opening { .. }))
+            || self.trunk_still_wanted(from, to, "no answer")
+        {
+            return;
+        }
+        let silent =
+            |l: &&super::Leg| matches!(&l.role, Role::TrunkOut(t) if (t.from, t.to) == (from, to) && t.lent.is_none());
+        let leg = self.legs.iter().find(|(_, l)| silent(l)).map(|(id, _)| *id);
+        if let Some(leg) = leg {
+            self.legs.remove(&leg);
+            self.out.push_back(Action::Drop { leg, graceful: false });
+        }
+    }
+
     /// The next node will have no trunk: those that wait for it hear why.
     pub(super) fn trunk_refused(&mut self, id: LegId, why: &Refusal) {
         let Some(Role::TrunkOut(trunk)) = self.legs.get(&id).map(|l| &l.role) else { return };

@@ -228,3 +228,20 @@ fn chunks_take_slots_of_the_class_of_the_hops_they_have_made() {
     assert_eq!(forwards(&bench.say(trunk, &credit(&[0]))), [], "a slot of the other class is of no use");
     assert_eq!(forwards(&bench.say(trunk, &credit(&[2]))), [(2, 3)]);
 }
+
+#[test]
+fn a_trunk_whose_peer_says_nothing_is_given_up_with_the_last_path_that_waits() {
+    // given a path that waits for a trunk whose peer took the leg and then said nothing
+    let mut bench = Bench::new(|_| {});
+    let up = bench.accepted();
+    let actions = bench.say(up, &Msg::Setup(ask(0, 0, hops(3))));
+    let (silent, _) = bench.dialed(only_dial(&actions));
+    // when the path's time is up
+    let actions = bench.pass(60_000 * MS);
+    // then the path is refused, the leg goes, and the next path dials again
+    assert_eq!(refusal(&actions, up).code, code::NO_ANSWER);
+    assert_eq!(dropped(&actions, silent), Some(false));
+    let again = bench.accepted();
+    let actions = bench.say(again, &Msg::Setup(ask(0, 0, hops(3))));
+    only_dial(&actions);
+}
