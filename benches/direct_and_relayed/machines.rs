@@ -21,6 +21,9 @@ const CHUNKS: u16 = 4;
 const UP: LegId = LegId(1);
 const DOWN: LegId = LegId(2);
 
+/// What is measured, into how many parts its time is divided, and one round of it.
+type Row = (&'static str, f64, Box<dyn FnMut() -> Outcome<()>>);
+
 /// Measures and prints all.
 pub(crate) fn all(effort: Effort) -> Outcome<()> {
     println!("state machines alone, ns");
@@ -30,7 +33,7 @@ pub(crate) fn all(effort: Effort) -> Outcome<()> {
     let mut relayed = Ends::new(SendMode::Relayed { chunk: CHUNK, slots: 4 }, 1);
     let mut seq = 0;
     let chunks = f64::from(CHUNKS);
-    let mut rows: [(&str, f64, Box<dyn FnMut() -> Outcome<()>>); 6] = [
+    let mut rows: [Row; 6] = [
         ("a chunk at the last relay: in, delivered, written, credited", chunks, Box::new(move || last.message())),
         (
             "a chunk at a relay before a trunk: in, forwarded, written, credited",

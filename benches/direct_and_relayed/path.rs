@@ -295,7 +295,7 @@ impl Receiver {
         let buffer = self.memory.slot(place as usize % DEPTH).sub(0, size).ok_or("too large")?;
         let mut keys = Vec::with_capacity(self.lanes.len());
         for lane in &mut self.lanes {
-            let key = lane.expose(buffer.clone())?;
+            let key = lane.expose(buffer)?;
             Msg::Cts { stream: 0, seq, key: key.raw(), capacity: size as u64 }.encode(&mut self.bytes);
             lane.post_message(&self.bytes)?;
             keys.push(key);

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use mesh_link::memory::Slab;
-use mesh_link::tcp::{Counters, Limits, TcpEndpoint};
+use mesh_link::tcp::{Limits, TcpEndpoint};
 use mesh_link::{Event, Key, Target};
 
 use crate::{DEPTH, Outcome, median};
@@ -55,7 +55,7 @@ pub(crate) fn writes(size: usize, count: usize) -> Outcome<(f64, f64)> {
     let begin = Instant::now();
     std::thread::scope(|scope| {
         let from = &from;
-        let sender = scope.spawn(move || -> Outcome<Counters> {
+        let sender = scope.spawn(move || -> Outcome<TcpEndpoint> {
             let (mut posted, mut written) = (0, 0);
             while written < count {
                 while posted < count && posted - written < DEPTH {
@@ -68,17 +68,18 @@ pub(crate) fn writes(size: usize, count: usize) -> Outcome<(f64, f64)> {
                     std::thread::yield_now();
                 }
             }
-            Ok(near.counters())
+            // Kept open until the other end has everything.
+            Ok(near)
         });
         let mut notified = 0;
         while notified < count {
-            // The sender leaves as soon as it has handed over everything; what it sent is reported before its end is.
             if !far.poll(|event| notified += usize::from(matches!(event, Event::Notified { .. })))? {
                 std::thread::yield_now();
             }
         }
-        let sent = sender.join().map_err(|_| "sender panicked")??;
-        Ok(((size * count) as f64 / begin.elapsed().as_secs_f64(), sent.syscalls_out as f64 / count as f64))
+        let time = begin.elapsed().as_secs_f64();
+        let near = sender.join().map_err(|_| "sender panicked")??;
+        Ok(((size * count) as f64 / time, near.counters().syscalls_out as f64 / count as f64))
     })
 }
 
