@@ -1,8 +1,8 @@
 """Turns results of matrix.py and kill.py into Markdown: one table a number of nodes, rows by operation and size.
 
     python3 table.py RESULTS.jsonl... > table.md
-Needs neither PyTorch nor a GPU. Results of several runs may be given together; of equal rows the last counts, wrong bytes are
-added up. Times are the slowest rank's median in microseconds.
+Needs neither PyTorch nor a GPU. Results of several runs may be given together; of equal rows the last counts (of set-ups
+the first), wrong bytes are added up. Times are the slowest rank's median in microseconds.
 """
 
 import json
@@ -82,7 +82,10 @@ def times(rows):
         place = key(row)
         named[place] = (operation(row), size_text(row["size_bytes"]))
         column = "Socket" if row["net"] == "Socket" else row["config"]
-        found.setdefault(place, {})[column] = row["time_us"]
+        columns = found.setdefault(place, {})
+        # The first set-up starts NCCL and its transport; later ones in the same processes are not comparable with it.
+        if not (row["op"] == "set_up" and column in columns):
+            columns[column] = row["time_us"]
     return found, named
 
 
