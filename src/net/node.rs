@@ -299,13 +299,14 @@ impl Known {
 /// Sizes and times of the sockets.
 fn limits(settings: &Settings) -> Limits {
     let buffer = settings.socket_buffer;
-    let (idle, interval, count) = if settings.fast_fail { (2, 1, 3) } else { (10, 3, 5) };
+    let unit = settings.health_check_interval / if settings.fast_fail { 3 } else { 1 };
+    let second = Duration::from_secs(1);
     Limits {
         send_buffer: buffer,
         receive_buffer: buffer,
         // A peer that is stopped, or whose cable is out, is noticed by this and not before.
         user_timeout: Some(settings.timeout),
-        keepalive: Some(Keepalive { idle: Duration::from_secs(idle), interval: Duration::from_secs(interval), count }),
+        keepalive: Some(Keepalive { idle: (unit * 10).max(second), interval: (unit * 3).max(second), count: 5 }),
         ..Limits::default()
     }
 }

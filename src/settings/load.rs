@@ -145,7 +145,6 @@ impl Settings {
             connect_timeout: Duration::ZERO,
             accept_timeout: Duration::ZERO,
             step_timeout: Duration::ZERO,
-            retry_count: 0,
             timeout: Duration::ZERO,
             fatal_on_timeout: false,
             fast_fail: false,

@@ -83,17 +83,15 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// `ACCEPT_TIMEOUT_SEC`: limit of a connection's set-up at the receiver.
     pub accept_timeout: Duration,
-    /// `TIMEOUT_MS`: limit of one step of the set-up.
+    /// `TIMEOUT_MS`: how long whoever opens a leg to this node may take to say what it wants.
     pub step_timeout: Duration,
-    /// `RETRY_COUNT`: how often such a step is tried again.
-    pub retry_count: u32,
     /// `TIMEOUT_SEC`: how long a posted transfer may stand still.
     pub timeout: Duration,
     /// `FATAL_ON_TIMEOUT`: whether a transfer that stands still ends the communicator, or only warns.
     pub fatal_on_timeout: bool,
     /// `FAST_FAIL`: shorter keep-alive and retry limits.
     pub fast_fail: bool,
-    /// `HEALTH_CHECK_INTERVAL_MS`: keep-alive interval of agents.
+    /// `HEALTH_CHECK_INTERVAL_MS`: unit of the links' keep-alive.
     pub health_check_interval: Duration,
     /// `DRAIN_MS`: how long a node that ends goes on relaying for others.
     pub drain: Duration,

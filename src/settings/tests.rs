@@ -62,7 +62,7 @@ fn the_environment_wins_over_the_file_and_empty_is_unset() {
     let of = |name: &str| listed.iter().find(|row| row.name == name).map(|row| (row.value.as_str(), row.origin));
     assert_eq!(of("NCCL_MESH_PORT"), Some(("5000", Origin::Environment)));
     assert_eq!(of("NCCL_MESH_CHUNK_KB"), Some(("64", Origin::File)));
-    assert_eq!(of("NCCL_MESH_RETRY_COUNT"), Some(("3", Origin::Default)));
+    assert_eq!(of("NCCL_MESH_TRUNK_SLOTS"), Some(("8", Origin::Default)));
 }
 
 #[test]
