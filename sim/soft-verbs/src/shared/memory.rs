@@ -61,7 +61,7 @@ impl Shared {
         let wrap = |source| SharedError::Io { path: path.clone(), source };
         std::fs::create_dir_all(&folder).map_err(wrap)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrap)?;
-        lock_file(&file).map_err(wrap)?;
+        flock(&file, libc::LOCK_EX).map_err(wrap)?;
         if file.metadata().map_err(wrap)?.len() < FILE_SIZE as u64 {
             file.set_len(FILE_SIZE as u64).map_err(wrap)?;
         }
@@ -84,8 +84,10 @@ impl Shared {
         // SAFETY: the range is the mapping just made.
         unsafe { libc::madvise(base.as_ptr().cast(), FILE_SIZE, libc::MADV_DONTDUMP) };
         let shared = Self { base, folder };
-        if shared.set_up(plan) { Ok(shared) } else { Err(SharedError::Foreign { path: path.clone() }) }
-        // The file, and with it the lock, closes here.
+        let ours = shared.set_up(plan);
+        // Closing the file is not enough: the mapping keeps it open.
+        flock(&file, libc::LOCK_UN).map_err(wrap)?;
+        if ours { Ok(shared) } else { Err(SharedError::Foreign { path: path.clone() }) }
     }
 
     /// Under the file's lock: initialises fresh memory, or says whether what is there is this plan's.
@@ -177,11 +179,11 @@ fn class_of(bytes: usize) -> Option<usize> {
     (class < HEAP_CLASSES).then_some(class)
 }
 
-/// Waits for the exclusive lock of `file`; closing the file gives it back.
-fn lock_file(file: &File) -> io::Result<()> {
+/// Waits for the file's lock, or gives it back.
+fn flock(file: &File, operation: libc::c_int) -> io::Result<()> {
     loop {
         // SAFETY: the descriptor is open while `file` lives.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } == 0 {
+        if unsafe { libc::flock(file.as_raw_fd(), operation) } == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();
