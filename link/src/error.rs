@@ -3,6 +3,7 @@
 //! It must not know which node or route is concerned: the layers above add that and the stable code.
 
 use crate::Key;
+use crate::verbs::{CompletionFault, SetupFault};
 
 /// The link is unusable. Sticky: once an endpoint has returned it, it returns it for ever and touches no window any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +54,12 @@ pub enum LinkError {
         /// Its errno.
         errno: i32,
     },
+    /// A NIC could not carry out a request.
+    #[error(transparent)]
+    Completion(CompletionFault),
+    /// A queue pair could not be connected.
+    #[error(transparent)]
+    Setup(SetupFault),
     /// This side gave the link up.
     #[error("aborted on this side")]
     Aborted,
@@ -82,6 +89,13 @@ pub enum PostError {
         len: usize,
         /// Bytes allowed.
         max: usize,
+    },
+    /// The memory is not registered with the NIC, and registering it for this use failed: most often the limit on locked memory
+    /// (`ulimit -l`), or memory that is not this process's.
+    #[error("{len} bytes are not registered with the NIC and cannot be (is ulimit -l too low?)")]
+    NotRegistered {
+        /// Bytes.
+        len: usize,
     },
     /// The link has failed, was aborted, or this side has said that it writes no more.
     #[error("link is broken or closed for writing")]

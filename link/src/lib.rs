@@ -13,7 +13,9 @@
 //!
 //! ```text
 //!   memory    windows, slabs of slots, and copies that flag-polling readers may watch
+//!   endpoint  one end of a link, whatever the backend
 //!   tcp       the backend over one TCP connection: frame, endpoint, dial
+//!   verbs     the backend over an RDMA queue pair: libibverbs at run time, devices, endpoint
 //!   poller    epoll and a waker, for threads that sleep when idle
 //! ```
 //!
@@ -42,13 +44,16 @@
 //! # Ok(()) }
 //! ```
 
+pub mod endpoint;
 mod error;
 mod exposures;
 pub mod memory;
 pub mod netdev;
 pub mod poller;
 pub mod tcp;
+pub mod verbs;
 
+pub use endpoint::Endpoint;
 pub use error::{LinkError, PostError};
 pub use memory::Window;
 
@@ -70,6 +75,9 @@ pub const MAX_MESSAGE: usize = 1024;
 pub struct Key(u32);
 
 impl Key {
+    /// No key: what a notification names if the backend cannot know which key was written.
+    pub const UNKNOWN: Self = Self(0);
+
     /// The key as it travels to the peer.
     pub const fn raw(self) -> u32 {
         self.0
@@ -86,7 +94,7 @@ impl Key {
 pub struct Target {
     /// The peer's key.
     pub key: Key,
-    /// Bytes from the start of the window that the key names.
+    /// Bytes from the start of the window that the key names, plus the base that [`Endpoint::expose`] returned with it.
     pub offset: u64,
 }
 
@@ -100,9 +108,9 @@ pub enum Event<'a> {
     },
     /// A write of the peer that carried an immediate value has landed completely, and so have all its earlier writes.
     Notified {
-        /// The key that was written.
+        /// The key that was written; [`Key::UNKNOWN`] if the backend cannot know (verbs).
         key: Key,
-        /// Bytes from the start of the key's window.
+        /// Bytes from the start of the key's window; 0 if the key is unknown.
         offset: u64,
         /// Bytes that landed: header and payload.
         len: u32,

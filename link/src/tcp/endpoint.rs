@@ -59,29 +59,7 @@ pub struct TcpEndpoint {
 impl TcpEndpoint {
     /// An endpoint over a connected stream, whose options it sets. All memory is allocated here.
     pub fn new(stream: TcpStream, limits: Limits) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        let fd = stream.as_fd();
-        socket::close_on_exec(fd)?;
-        let int = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
-        if let Some(bytes) = limits.send_buffer {
-            socket::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, int(bytes))?;
-        }
-        if let Some(bytes) = limits.receive_buffer {
-            socket::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, int(bytes))?;
-        }
-        if let Some(time) = limits.user_timeout {
-            let ms = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
-            socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)?;
-        }
-        if let Some(keepalive) = limits.keepalive {
-            let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX).max(1);
-            socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(keepalive.idle))?;
-            socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds(keepalive.interval))?;
-            let count = i32::try_from(keepalive.count).unwrap_or(i32::MAX).max(1);
-            socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, count)?;
-            socket::set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-        }
+        prepare(&stream, &limits)?;
         Ok(Self {
             sender: Sender::new(limits.writes, limits.messages, limits.poll_bytes),
             receiver: Receiver::new(&limits),
@@ -273,6 +251,34 @@ impl TcpEndpoint {
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
+}
+
+/// Sets a stream's options: non-blocking, without delay, and what the limits name.
+pub(crate) fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let fd = stream.as_fd();
+    socket::close_on_exec(fd)?;
+    let int = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+    if let Some(bytes) = limits.send_buffer {
+        socket::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, int(bytes))?;
+    }
+    if let Some(bytes) = limits.receive_buffer {
+        socket::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, int(bytes))?;
+    }
+    if let Some(time) = limits.user_timeout {
+        let ms = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)?;
+    }
+    if let Some(keepalive) = limits.keepalive {
+        let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX).max(1);
+        socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(keepalive.idle))?;
+        socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds(keepalive.interval))?;
+        let count = i32::try_from(keepalive.count).unwrap_or(i32::MAX).max(1);
+        socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, count)?;
+        socket::set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    }
+    Ok(())
 }
 
 impl AsFd for TcpEndpoint {

@@ -76,6 +76,10 @@ pub fn parse(bytes: &[u8; HEADER]) -> Result<Header, LinkError> {
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let refuse = |what, value| Err(LinkError::Protocol { what, value });
     let [magic, version, kind, flags, ..] = *bytes;
+    if bytes.starts_with(&crate::verbs::handshake::MAGIC) {
+        let what = "the peer uses the verbs backend on this link, this end tcp: choose the same on both nodes";
+        return refuse(what, magic.into());
+    }
     if magic != MAGIC {
         return refuse("frame does not begin with the magic byte", magic.into());
     }
@@ -119,6 +123,18 @@ mod tests {
 
     fn write(len: u32, imm: Option<u32>) -> Header {
         Header::Write { target: Target { key: Key::from_raw(0x0102_0304), offset: 0x1112_1314_1516_1718 }, len, imm }
+    }
+
+    #[test]
+    fn a_peer_of_the_other_backend_is_told_apart_from_noise() {
+        // given what an end over verbs says first, then the error names both backends
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&crate::verbs::handshake::MAGIC);
+        let text = parse(&bytes).unwrap_err().to_string();
+        assert!(text.contains("verbs backend") && text.contains("this end tcp"), "{text}");
+        // and anything else does not
+        bytes[7] ^= 1;
+        assert!(parse(&bytes).unwrap_err().to_string().contains("magic byte"));
     }
 
     #[test]

@@ -11,5 +11,6 @@ mod receive;
 mod send;
 mod socket;
 
+pub(crate) use endpoint::prepare;
 pub use endpoint::{Counters, TcpEndpoint};
 pub use limits::{Keepalive, Limits};

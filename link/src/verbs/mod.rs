@@ -1,0 +1,38 @@
+//! The backend over a reliable-connected queue pair of RDMA verbs between the two ports of a link.
+//!
+//! libibverbs is loaded at run time: without it, or without a device, everything builds and runs, and [`DeviceSet::open`] says what is
+//! missing. One [`VerbsEndpoint`] is one queue pair; the layout from the C interface up:
+//!
+//! ```text
+//!   sys        types of the C interface          load      the library and its functions
+//!   context    an open device, ports and GIDs    device    which device has which address
+//!   pd mr cq qp   owned objects, each keeping what it was made from
+//!   handshake  what ends tell each other         stream    and over what
+//!   send receive regions   the two halves, and the memory that they may name
+//!   endpoint   all of it tied together           fault     failed completions in words
+//! ```
+
+mod context;
+mod cq;
+mod device;
+mod endpoint;
+mod fault;
+pub(crate) mod handshake;
+mod limits;
+mod load;
+mod mr;
+mod pd;
+mod qp;
+mod receive;
+mod regions;
+mod send;
+mod stream;
+mod sys;
+
+pub use context::{Gid, GidEntry, Port, PortState};
+pub use device::{DeviceError, DeviceSet, Registration, survey};
+pub use endpoint::VerbsEndpoint;
+pub use fault::{CompletionFault, SetupFault, status_text};
+pub use limits::{VerbsError, VerbsLimits};
+pub use load::{LoadError, probe};
+pub use mr::RegisterError;
