@@ -11,6 +11,9 @@ use crate::code;
 use crate::send::{CUT, DEPTH, MAX_LANES};
 use crate::wire::{HopAddr, Msg, Refusal, Setup};
 
+/// Most messages kept for a connection until it is handed over: more than an honest peer can send.
+const MOST_EARLY: usize = 4 * DEPTH * MAX_LANES;
+
 /// What to connect to, and by which way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
@@ -139,7 +142,7 @@ impl Engine {
             }
             Msg::Refused { why, .. } => self.fail_with(request, why),
             msg @ (Msg::Cts { .. } | Msg::Close { .. } | Msg::Ack { .. } | Msg::Credit { .. })
-                if entry.ready.is_some() && connect.early.len() < 4 * DEPTH * MAX_LANES =>
+                if entry.ready.is_some() && connect.early.len() < MOST_EARLY =>
             {
                 connect.early.push((lane, msg));
             }
@@ -166,6 +169,22 @@ impl Engine {
             self.legs.remove(leg);
         }
         self.out.push_back(Action::Connected { request, legs, path, early: connect.early });
+    }
+
+    /// A message on a leg that is not ours any more. If its connection still waits to be carried out, then the message came in one
+    /// batch with the answer that completed the connection, and is the connection's: a receiver clears its sender to send at once.
+    pub(super) fn handed_over(&mut self, id: LegId, msg: Msg) {
+        let waiting = self.out.iter_mut().find_map(|action| match action {
+            Action::Connected { legs, early, .. } | Action::Accepted { legs, early, .. } => {
+                legs.iter().position(|leg| *leg == id).map(|lane| (lane, early))
+            }
+            _ => None,
+        });
+        if let Some((lane, early)) = waiting
+            && early.len() < MOST_EARLY
+        {
+            early.push((lane as u8, msg));
+        }
     }
 
     pub(super) fn fail_connect(&mut self, request: u64, code: u16, what: String) {

@@ -289,7 +289,7 @@ impl Engine {
     }
 
     fn dispatch(&mut self, now: Time, id: LegId, msg: Msg) {
-        let Some(leg) = self.legs.get(&id) else { return };
+        let Some(leg) = self.legs.get(&id) else { return self.handed_over(id, msg) };
         match (&leg.role, msg) {
             (Role::Stranger { .. }, Msg::Setup(setup)) => self.on_setup(now, id, setup),
             (Role::Stranger { .. }, Msg::TrunkHello { .. }) => self.trunk_hello(id),

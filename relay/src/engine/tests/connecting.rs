@@ -48,6 +48,30 @@ fn every_lane_must_be_ready_and_early_messages_are_kept() {
 }
 
 #[test]
+fn messages_of_one_batch_with_the_last_answer_are_kept() {
+    let mut bench = Bench::new(|_| ());
+    let actions = connect(&mut bench, vec![hops(1), hops(1)]);
+    let legs = [0, 1].map(|lane| {
+        let dials = actions.iter().filter_map(|a| if let Action::Dial { dial, .. } = a { Some(*dial) } else { None });
+        bench.dialed(dials.collect::<Vec<_>>()[lane]).0
+    });
+    // given an answer and clear-to-sends, on the last lane and on the other, that come before any action is carried out
+    for (leg, msg) in
+        [(legs[0], ready(0)), (legs[1], ready(0)), (legs[1], cts(0, 0)), (legs[1], cts(0, 1)), (legs[0], cts(0, 0))]
+    {
+        let mut bytes = Vec::new();
+        msg.encode(&mut bytes);
+        bench.engine.on_message(bench.now, leg, &bytes);
+    }
+    // when they are carried out, then the connection has all of them
+    let early = vec![(1, cts(0, 0)), (1, cts(0, 1)), (0, cts(0, 0))];
+    let expected = Action::Connected { request: 3, legs: legs.to_vec(), path: SendPath::Direct, early };
+    assert_eq!(bench.drain(), [expected]);
+    // and what comes later is not the engine's business
+    assert_eq!(bench.say(legs[1], &cts(0, 2)), []);
+}
+
+#[test]
 fn a_relayed_connection_learns_its_slots() {
     let mut bench = Bench::new(|_| ());
     let actions = connect(&mut bench, vec![hops(3)]);
