@@ -1,0 +1,159 @@
+//! Changes a fabric while programs run on it: cuts and restores cables, sets rate and latency, reads counters, cleans up.
+//!
+//! For harnesses and tests, in a process of their own. Any thread.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use crate::abi::{IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR};
+use crate::engine::{Fabric, FabricError};
+use crate::shared::layout::{MAX_CONTEXTS, PortCell};
+
+/// The control of one fabric.
+#[derive(Debug)]
+pub struct Control {
+    fabric: Fabric,
+}
+
+/// Why a change cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// No such port.
+    #[error("no port of the fabric has address {address}")]
+    NoPort {
+        /// The address asked for.
+        address: Ipv4Addr,
+    },
+    /// The two ports exist, but nothing connects them.
+    #[error("no cable joins {a} and {b}")]
+    NoCable {
+        /// One end.
+        a: Ipv4Addr,
+        /// The other.
+        b: Ipv4Addr,
+    },
+    /// A rate of zero.
+    #[error("a rate must be at least 1 bit a second")]
+    NoRate,
+}
+
+/// What a port has done since the fabric began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Requests carried out for queue pairs of this port.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Tries that could not go on: no answer, or no receive.
+    pub waits: u64,
+    /// Sleepers on completion channels woken.
+    pub wakes: u64,
+}
+
+impl Control {
+    /// Opens the fabric that a file describes, making its memory if no program has yet.
+    ///
+    /// # Errors
+    /// The file or the memory cannot be used.
+    pub fn open(file: &Path) -> Result<Self, FabricError> {
+        Fabric::open(file).map(|fabric| Self { fabric })
+    }
+
+    /// Cuts (`up` false) or restores the cable between two ports: both lose or get their carrier, and their devices tell.
+    ///
+    /// # Errors
+    /// No such ports, or no cable.
+    pub fn set_cable(&self, a: Ipv4Addr, b: Ipv4Addr, up: bool) -> Result<(), ControlError> {
+        let ends = [self.find(a)?, self.find(b)?];
+        if !self.fabric.plan.cabled(ends[0], ends[1]) {
+            return Err(ControlError::NoCable { a, b });
+        }
+        for end in ends {
+            self.set_carrier(end, up);
+        }
+        Ok(())
+    }
+
+    /// Takes one port's carrier or gives it back: a cable of a switch, for one.
+    ///
+    /// # Errors
+    /// No such port.
+    pub fn set_port(&self, address: Ipv4Addr, up: bool) -> Result<(), ControlError> {
+        self.set_carrier(self.find(address)?, up);
+        Ok(())
+    }
+
+    /// Sets a port's rate, bits a second. Holds for requests posted from now on; only the clock engine keeps to it.
+    ///
+    /// # Errors
+    /// No such port, or a rate of zero.
+    pub fn set_rate(&self, address: Ipv4Addr, rate: u64) -> Result<(), ControlError> {
+        if rate == 0 {
+            return Err(ControlError::NoRate);
+        }
+        self.cell(self.find(address)?).rate.store(rate, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sets a port's one-way latency, ns; between two ports the longer holds. As [`Self::set_rate`].
+    ///
+    /// # Errors
+    /// No such port.
+    pub fn set_latency(&self, address: Ipv4Addr, latency_ns: u64) -> Result<(), ControlError> {
+        self.cell(self.find(address)?).latency.store(latency_ns, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether a port has its carrier.
+    ///
+    /// # Errors
+    /// No such port.
+    pub fn is_up(&self, address: Ipv4Addr) -> Result<bool, ControlError> {
+        Ok(self.cell(self.find(address)?).down.load(Ordering::Acquire) == 0)
+    }
+
+    /// What a port has done.
+    ///
+    /// # Errors
+    /// No such port.
+    pub fn counters(&self, address: Ipv4Addr) -> Result<Counters, ControlError> {
+        let cell = self.cell(self.find(address)?);
+        Ok(Counters {
+            requests: cell.requests.load(Ordering::Relaxed),
+            bytes: cell.bytes.load(Ordering::Relaxed),
+            waits: cell.waits.load(Ordering::Relaxed),
+            wakes: cell.wakes.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Frees what dead processes left; programs do so themselves when they open a device. Returns the objects freed.
+    pub fn sweep(&self) -> usize {
+        self.fabric.shared.sweep()
+    }
+
+    fn find(&self, address: Ipv4Addr) -> Result<usize, ControlError> {
+        self.fabric.plan.find(address).ok_or(ControlError::NoPort { address })
+    }
+
+    fn cell(&self, port: usize) -> &PortCell {
+        &self.fabric.shared.tables().ports[port]
+    }
+
+    fn set_carrier(&self, port: usize, up: bool) {
+        let down = u32::from(!up);
+        if self.cell(port).down.swap(down, Ordering::SeqCst) == down {
+            return;
+        }
+        let event = if up { IBV_EVENT_PORT_ACTIVE } else { IBV_EVENT_PORT_ERR };
+        let tables = self.fabric.shared.tables();
+        let used = (tables.contexts_high.load(Ordering::Acquire) as usize).min(MAX_CONTEXTS);
+        for context in &tables.contexts[..used] {
+            let open = context.owner.load(Ordering::Acquire) != 0;
+            if open && context.port.load(Ordering::Relaxed) as usize == port {
+                let fifo = context.fifo.load(Ordering::Acquire);
+                self.fabric.wakers.wake(&self.fabric.shared, fifo, [u64::from(event), 1]);
+            }
+        }
+    }
+}
