@@ -109,9 +109,9 @@ impl Relay {
         let dial = relay.dial().ok_or("the relay opens no leg")?;
         relay.engine.on_dialed(1, dial, Ok(DOWN));
         if relay.stream > 0 {
-            relay.say(DOWN, &Msg::TrunkReady { key: 9, slots: 8, classes: 2, stride: 4096, chunk: CHUNK });
+            relay.say(DOWN, &Msg::TrunkReady { key: 9, base: 0, slots: 8, classes: 2, stride: 4096, chunk: CHUNK });
         }
-        relay.say(DOWN, &Msg::Ready { stream: relay.stream, key: 0, slots: 0, stride: 0, chunk: u32::MAX });
+        relay.say(DOWN, &Msg::Ready { stream: relay.stream, key: 0, base: 0, slots: 0, stride: 0, chunk: u32::MAX });
         while relay.engine.poll().is_some() {}
         Ok(relay)
     }
@@ -132,7 +132,10 @@ impl Relay {
     fn message(&mut self) -> Outcome<()> {
         let seq = self.seq;
         self.seq += 1;
-        self.say(DOWN, &Msg::Cts { stream: self.stream, seq, key: 5, capacity: u64::from(CHUNK) * u64::from(CHUNKS) });
+        self.say(
+            DOWN,
+            &Msg::Cts { stream: self.stream, seq, key: 5, base: 0, capacity: u64::from(CHUNK) * u64::from(CHUNKS) },
+        );
         for n in 0..CHUNKS {
             let offset = u64::from(n) * u64::from(CHUNK);
             let header = ChunkHeader { stream: 0, seq, offset, len: CHUNK, last: n + 1 == CHUNKS };
@@ -185,7 +188,7 @@ impl Ends {
         let (there, seq) = self.recv.post(len).ok_or("no room to receive")?;
         let here = self.send.post(len).ok_or("no room to send")?;
         for lane in 0..self.lanes {
-            self.send.on_cts(lane, seq, 7, len)?;
+            self.send.on_cts(lane, seq, 7, 0, len)?;
         }
         while let Some(write) = self.send.poll()? {
             self.send.on_written(write.id);

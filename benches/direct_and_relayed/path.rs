@@ -231,8 +231,8 @@ impl Sender {
             let part = from.sub(write.offset as usize, write.len as usize).ok_or("outside the message")?;
             let lane = &mut self.lanes[usize::from(write.lane)];
             match write.target {
-                SendTarget::Buffer { key, note } => {
-                    let target = Target { key: Key::from_raw(key), offset: write.offset };
+                SendTarget::Buffer { key, at, note } => {
+                    let target = Target { key: Key::from_raw(key), offset: at };
                     lane.post_write(write.id, None, part, target, Some(note.encode()))?;
                 }
                 SendTarget::Slot { slot, header } => {
@@ -258,7 +258,7 @@ fn sender_event(flow: &mut SendFlow, lane: u8, event: &Event<'_>) -> Outcome<()>
         Event::Written { id } => flow.on_written(*id),
         Event::Notified { .. } => return Err("a write to a sender".into()),
         Event::Message(bytes) => match Msg::decode(bytes)? {
-            Msg::Cts { seq, key, capacity, .. } => flow.on_cts(lane, seq, key, capacity)?,
+            Msg::Cts { seq, key, base, capacity, .. } => flow.on_cts(lane, seq, key, base, capacity)?,
             Msg::Ack { count, .. } => flow.on_ack(count)?,
             Msg::Credit { n, slots } => {
                 for &slot in slots.iter().take(n.into()) {
@@ -296,7 +296,7 @@ impl Receiver {
         let mut keys = Vec::with_capacity(self.lanes.len());
         for lane in &mut self.lanes {
             let key = lane.expose(buffer)?;
-            Msg::Cts { stream: 0, seq, key: key.raw(), capacity: size as u64 }.encode(&mut self.bytes);
+            Msg::Cts { stream: 0, seq, key: key.raw(), base: 0, capacity: size as u64 }.encode(&mut self.bytes);
             lane.post_message(&self.bytes)?;
             keys.push(key);
         }

@@ -47,10 +47,12 @@ pub enum SendMode {
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendTarget {
-    /// Into the receive buffer, at the message's own offset.
+    /// Into the receive buffer.
     Buffer {
         /// Key from the clear-to-send.
         key: u32,
+        /// Byte offset there, the base from the clear-to-send included.
+        at: u64,
         /// Notification.
         note: Note,
     },
@@ -104,6 +106,7 @@ pub enum FlowError {
 #[derive(Clone, Copy, Debug, Default)]
 struct Clear {
     key: u32,
+    base: u64,
     capacity: u64,
     given: bool,
 }
@@ -197,7 +200,7 @@ impl SendFlow {
     ///
     /// # Errors
     /// [`FlowError::Protocol`] if it is not the next one of that lane, or more than [`DEPTH`] ahead of what is acknowledged.
-    pub fn on_cts(&mut self, lane: u8, seq: u32, key: u32, capacity: u64) -> Result<(), FlowError> {
+    pub fn on_cts(&mut self, lane: u8, seq: u32, key: u32, base: u64, capacity: u64) -> Result<(), FlowError> {
         let expected = self
             .cleared
             .get_mut(usize::from(lane))
@@ -211,7 +214,7 @@ impl SendFlow {
         if late {
             return Ok(());
         }
-        self.messages[place(seq)].clear[usize::from(lane)] = Clear { key, capacity, given: true };
+        self.messages[place(seq)].clear[usize::from(lane)] = Clear { key, base, capacity, given: true };
         Ok(())
     }
 
@@ -292,7 +295,7 @@ impl SendFlow {
             message.posted = true;
             self.head = self.head.wrapping_add(1);
         }
-        let target = SendTarget::Buffer { key: clear.key, note };
+        let target = SendTarget::Buffer { key: clear.key, at: clear.base.wrapping_add(offset), note };
         Ok(Some(SendWrite { lane, id: u64::from(seq), offset, len: len as u32, target }))
     }
 

@@ -14,7 +14,7 @@ fn nothing_is_written_before_its_receive_is_posted() {
     let place = flow.post(10).unwrap();
     assert_eq!(flow.poll(), Ok(None));
     assert_eq!(flow.waits_for(), SendWait::Receive { seq: 0 });
-    flow.on_cts(0, 0, 7, 10).unwrap();
+    flow.on_cts(0, 0, 7, 0, 10).unwrap();
     let writes = drain(&mut flow);
     assert_eq!(writes.len(), 1);
     assert_eq!((writes[0].offset, writes[0].len), (0, 10));
@@ -30,7 +30,7 @@ fn nothing_is_written_before_its_receive_is_posted() {
 #[test]
 fn a_clear_to_send_may_come_first() {
     let mut flow = direct(1, 0);
-    flow.on_cts(0, 0, 7, 10).unwrap();
+    flow.on_cts(0, 0, 7, 0, 10).unwrap();
     flow.post(0).unwrap();
     assert_eq!(drain(&mut flow).len(), 1, "an empty message is one write");
 }
@@ -42,7 +42,7 @@ fn thirty_two_are_open_and_not_one_more() {
         assert_eq!(flow.post(1), Some(place));
     }
     assert_eq!(flow.post(1), None);
-    flow.on_cts(0, 0, 1, 1).unwrap();
+    flow.on_cts(0, 0, 1, 0, 1).unwrap();
     let write = flow.poll().unwrap().unwrap();
     flow.on_written(write.id);
     flow.on_ack(1).unwrap();
@@ -72,7 +72,7 @@ fn messages_below_the_threshold_take_turns_and_others_are_striped() {
     let mut flow = direct(2, 1024);
     for seq in 0..3u32 {
         for lane in 0..2 {
-            flow.on_cts(lane, seq, 100 + u32::from(lane), 4096).unwrap();
+            flow.on_cts(lane, seq, 100 + u32::from(lane), 0, 4096).unwrap();
         }
     }
     flow.post(1023).unwrap();
@@ -84,7 +84,7 @@ fn messages_below_the_threshold_take_turns_and_others_are_striped() {
     let parts: Vec<_> = writes
         .iter()
         .map(|w| match w.target {
-            SendTarget::Buffer { key, note } => (key, note.parts),
+            SendTarget::Buffer { key, note, .. } => (key, note.parts),
             SendTarget::Slot { .. } => panic!("direct"),
         })
         .collect();
@@ -95,7 +95,7 @@ fn messages_below_the_threshold_take_turns_and_others_are_striped() {
 fn chunks_go_out_against_credits_only() {
     let mut flow = SendFlow::new(SendMode::Relayed { chunk: 128, slots: 2 });
     flow.post(300).unwrap();
-    flow.on_cts(0, 0, 0, 300).unwrap();
+    flow.on_cts(0, 0, 0, 0, 300).unwrap();
     let writes = drain(&mut flow);
     assert_eq!(writes.iter().map(|w| (w.offset, w.len)).collect::<Vec<_>>(), [(0, 128), (128, 128)]);
     assert_eq!(flow.credits(), (0, 2));
@@ -115,19 +115,19 @@ fn chunks_go_out_against_credits_only() {
 fn too_large_a_send_is_named_with_its_numbers() {
     let mut flow = direct(1, 0);
     flow.post(11).unwrap();
-    flow.on_cts(0, 0, 1, 10).unwrap();
+    flow.on_cts(0, 0, 1, 0, 10).unwrap();
     assert_eq!(flow.poll(), Err(FlowError::TooLarge { seq: 0, len: 11, capacity: 10 }));
 }
 
 #[test]
 fn out_of_turn_clear_to_sends_and_acknowledgements_are_faults() {
     let mut flow = direct(1, 0);
-    assert!(flow.on_cts(0, 1, 1, 1).is_err(), "skips one");
-    assert!(flow.on_cts(8, 0, 1, 1).is_err(), "no such lane");
+    assert!(flow.on_cts(0, 1, 1, 0, 1).is_err(), "skips one");
+    assert!(flow.on_cts(8, 0, 1, 0, 1).is_err(), "no such lane");
     for seq in 0..DEPTH as u32 {
-        flow.on_cts(0, seq, 1, 1).unwrap();
+        flow.on_cts(0, seq, 1, 0, 1).unwrap();
     }
-    assert!(flow.on_cts(0, DEPTH as u32, 1, 1).is_err(), "more than the depth ahead");
+    assert!(flow.on_cts(0, DEPTH as u32, 1, 0, 1).is_err(), "more than the depth ahead");
     assert!(flow.on_ack(1).is_err(), "nothing was sent");
     flow.post(1).unwrap();
     drain(&mut flow);
@@ -144,7 +144,7 @@ fn a_slow_lane_may_tell_an_acknowledgement_of_long_ago() {
     for seq in 0..40 {
         let late = seq > 32;
         for lane in u8::from(late)..MAX_LANES as u8 {
-            flow.on_cts(lane, seq, 1, 1).unwrap();
+            flow.on_cts(lane, seq, 1, 0, 1).unwrap();
         }
         // when the messages up to the next turn of lane 0 go out on the others and are acknowledged there
         let place = flow.post(1).unwrap();
@@ -163,18 +163,18 @@ fn a_slow_lane_may_tell_an_acknowledgement_of_long_ago() {
 fn a_slow_lane_may_clear_a_message_that_went_out_over_another() {
     // given two lanes, and message 0 cleared, sent and acknowledged on lane 0 alone
     let mut flow = direct(2, u64::MAX);
-    flow.on_cts(0, 0, 10, 1).unwrap();
+    flow.on_cts(0, 0, 10, 0, 1).unwrap();
     let place = flow.post(1).unwrap();
     let writes = drain(&mut flow);
     flow.on_written(writes[0].id);
     flow.on_ack(1).unwrap();
     assert_eq!(flow.take(place), Some(1));
     // when lane 1 clears it at last, then that is no fault
-    assert_eq!(flow.on_cts(1, 0, 11, 1), Ok(()));
+    assert_eq!(flow.on_cts(1, 0, 11, 0, 1), Ok(()));
     // and nothing of it remains for the message that takes its place, 32 later, whose turn is on lane 0 and which waits for it
     for seq in 1..DEPTH as u32 {
         for lane in [0, 1] {
-            flow.on_cts(lane, seq, 100 + seq, 1).unwrap();
+            flow.on_cts(lane, seq, 100 + seq, 0, 1).unwrap();
         }
         let place = flow.post(1).unwrap();
         drain(&mut flow).iter().for_each(|w| flow.on_written(w.id));
@@ -184,7 +184,24 @@ fn a_slow_lane_may_clear_a_message_that_went_out_over_another() {
     flow.post(1).unwrap();
     flow.post(1).unwrap();
     assert_eq!(flow.poll(), Ok(None));
-    flow.on_cts(0, DEPTH as u32, 7, 1).unwrap();
+    flow.on_cts(0, DEPTH as u32, 7, 0, 1).unwrap();
     assert!(matches!(flow.poll(), Ok(Some(SendWrite { target: SendTarget::Buffer { key: 7, .. }, .. }))));
     assert_eq!(flow.poll(), Ok(None), "message 33 has its turn on lane 1");
+}
+
+#[test]
+fn the_base_of_the_clear_to_send_is_added_to_every_offset() {
+    let mut flow = direct(2, 256);
+    for lane in 0..2 {
+        flow.on_cts(lane, 0, 7, 1 << 40, 512).unwrap();
+    }
+    flow.post(512).unwrap();
+    let at: Vec<_> = drain(&mut flow)
+        .iter()
+        .map(|w| match w.target {
+            SendTarget::Buffer { at, .. } => at,
+            SendTarget::Slot { .. } => panic!("direct"),
+        })
+        .collect();
+    assert_eq!(at, [1 << 40, (1 << 40) + 256]);
 }

@@ -161,6 +161,8 @@ pub enum Msg {
         stream: u32,
         /// Key of the slots that the upstream node may fill, 0 at the receiver itself.
         key: u32,
+        /// What is to be added to offsets in the slots (RDMA: their address; TCP: 0).
+        base: u64,
         /// How many slots, 0 at the receiver and on trunks.
         slots: u16,
         /// Bytes from one slot to the next.
@@ -183,6 +185,8 @@ pub enum Msg {
         seq: u32,
         /// Key of the receive buffer, for the last hop.
         key: u32,
+        /// What is to be added to offsets in the buffer (RDMA: its address; TCP: 0).
+        base: u64,
         /// Bytes the buffer holds.
         capacity: u64,
     },
@@ -216,6 +220,8 @@ pub enum Msg {
     TrunkReady {
         /// Key of the slots.
         key: u32,
+        /// What is to be added to offsets in the slots (RDMA: their address; TCP: 0).
+        base: u64,
         /// Slots in each class.
         slots: u16,
         /// Number of classes; class `k` is for chunks that have made `k + 2` hops when they lie in it.
@@ -269,10 +275,11 @@ impl Msg {
                     out.extend_from_slice(&hop.to.octets());
                 }
             }
-            Self::Ready { stream, key, slots, stride, chunk } => {
+            Self::Ready { stream, key, base, slots, stride, chunk } => {
                 out.push(READY);
                 out.extend_from_slice(&stream.to_le_bytes());
                 out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&base.to_le_bytes());
                 out.extend_from_slice(&slots.to_le_bytes());
                 out.extend_from_slice(&stride.to_le_bytes());
                 out.extend_from_slice(&chunk.to_le_bytes());
@@ -283,11 +290,12 @@ impl Msg {
                 out.extend_from_slice(&why.code.to_le_bytes());
                 out.extend_from_slice(clip(&why.text).as_bytes());
             }
-            Self::Cts { stream, seq, key, capacity } => {
+            Self::Cts { stream, seq, key, base, capacity } => {
                 out.push(CTS);
                 out.extend_from_slice(&stream.to_le_bytes());
                 out.extend_from_slice(&seq.to_le_bytes());
                 out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&base.to_le_bytes());
                 out.extend_from_slice(&capacity.to_le_bytes());
             }
             Self::Ack { stream, count } => {
@@ -310,9 +318,10 @@ impl Msg {
                 preface(out, TRUNK_HELLO);
                 out.extend_from_slice(&node.to_le_bytes());
             }
-            Self::TrunkReady { key, slots, classes, stride, chunk } => {
+            Self::TrunkReady { key, base, slots, classes, stride, chunk } => {
                 out.push(TRUNK_READY);
                 out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&base.to_le_bytes());
                 out.extend_from_slice(&slots.to_le_bytes());
                 out.push(*classes);
                 out.extend_from_slice(&stride.to_le_bytes());
@@ -331,9 +340,14 @@ impl Msg {
         let mut r = Reader { kind, bytes: rest };
         let msg = match kind {
             SETUP => Self::Setup(decode_setup(&mut r)?),
-            READY => {
-                Self::Ready { stream: r.u32()?, key: r.u32()?, slots: r.u16()?, stride: r.u32()?, chunk: r.u32()? }
-            }
+            READY => Self::Ready {
+                stream: r.u32()?,
+                key: r.u32()?,
+                base: r.u64()?,
+                slots: r.u16()?,
+                stride: r.u32()?,
+                chunk: r.u32()?,
+            },
             REFUSED => {
                 let stream = r.u32()?;
                 let code = r.u16()?;
@@ -341,7 +355,7 @@ impl Msg {
                 let text = String::from_utf8_lossy(r.rest()).into_owned();
                 Self::Refused { stream, why: Refusal { code, text } }
             }
-            CTS => Self::Cts { stream: r.u32()?, seq: r.u32()?, key: r.u32()?, capacity: r.u64()? },
+            CTS => Self::Cts { stream: r.u32()?, seq: r.u32()?, key: r.u32()?, base: r.u64()?, capacity: r.u64()? },
             ACK => Self::Ack { stream: r.u32()?, count: r.u32()? },
             CREDIT => {
                 let n = r.u8()?;
@@ -357,9 +371,14 @@ impl Msg {
                 r.preface()?;
                 Self::TrunkHello { node: r.u64()? }
             }
-            TRUNK_READY => {
-                Self::TrunkReady { key: r.u32()?, slots: r.u16()?, classes: r.u8()?, stride: r.u32()?, chunk: r.u32()? }
-            }
+            TRUNK_READY => Self::TrunkReady {
+                key: r.u32()?,
+                base: r.u64()?,
+                slots: r.u16()?,
+                classes: r.u8()?,
+                stride: r.u32()?,
+                chunk: r.u32()?,
+            },
             kind => return Err(WireError::Kind { kind }),
         };
         r.end()?;

@@ -13,14 +13,14 @@ fn samples() -> Vec<Msg> {
             budget_ms: 60_000,
             hops: vec![hop; MAX_HOPS],
         }),
-        Msg::Ready { stream: 1, key: 2, slots: 3, stride: 4, chunk: 5 },
+        Msg::Ready { stream: 1, key: 2, base: 6, slots: 3, stride: 4, chunk: 5 },
         Msg::Refused { stream: 4, why: Refusal { code: 43, text: "node b: no".into() } },
-        Msg::Cts { stream: 0, seq: u32::MAX, key: 77, capacity: u64::MAX },
+        Msg::Cts { stream: 0, seq: u32::MAX, key: 77, base: u64::MAX, capacity: u64::MAX },
         Msg::Ack { stream: 2, count: 8 },
         Msg::Credit { n: 2, slots: std::array::from_fn(|i| if i < 2 { i as u16 + 5 } else { 0 }) },
         Msg::Close { stream: 3, code: 45 },
         Msg::TrunkHello { node: 0x0123_4567_89ab_cdef },
-        Msg::TrunkReady { key: 1, slots: 8, classes: 3, stride: 135_168, chunk: 131_072 },
+        Msg::TrunkReady { key: 1, base: 1 << 40, slots: 8, classes: 3, stride: 135_168, chunk: 131_072 },
     ]
 }
 

@@ -103,11 +103,11 @@ fn with_path(hops: u8, bytes: &mut Vec<u8>) -> Engine {
     let dial = dial(&mut engine);
     engine.on_dialed(1, dial, Ok(DOWN));
     if trunk {
-        let lent = Msg::TrunkReady { key: 9, slots: 8, classes: 2, stride: 4096, chunk: 256 };
+        let lent = Msg::TrunkReady { key: 9, base: 0, slots: 8, classes: 2, stride: 4096, chunk: 256 };
         say(&mut engine, DOWN, &lent, bytes);
     }
     let stream = u32::from(trunk);
-    say(&mut engine, DOWN, &Msg::Ready { stream, key: 0, slots: 0, stride: 0, chunk: u32::MAX }, bytes);
+    say(&mut engine, DOWN, &Msg::Ready { stream, key: 0, base: 0, slots: 0, stride: 0, chunk: u32::MAX }, bytes);
     while engine.poll().is_some() {}
     engine
 }
@@ -126,7 +126,7 @@ fn a_relay_moves_chunks_without_allocating() {
         let (mut forwarded, mut credits) = (0, 0);
         // A round is a message of four chunks: cleared, filled, sent on, read, credited, acknowledged.
         let made = allocations(|seq| {
-            say(&mut engine, DOWN, &Msg::Cts { stream, seq, key: 5, capacity: 1024 }, &mut bytes);
+            say(&mut engine, DOWN, &Msg::Cts { stream, seq, key: 5, base: 0, capacity: 1024 }, &mut bytes);
             for n in 0..4u16 {
                 let header = ChunkHeader { stream: 0, seq, offset: u64::from(n) * 256, len: 256, last: n == 3 };
                 engine.on_chunk(1, UP, n, &header.encode(), 256 + HEADER_BYTES as u32);
@@ -172,7 +172,7 @@ fn the_ends_of_a_connection_send_and_receive_without_allocating() {
             let (there, seq) = recv.post(1000).expect("room");
             let here = send.post(1000).expect("room");
             for lane in 0..lanes {
-                send.on_cts(lane, seq, 7, 1000).expect("in turn");
+                send.on_cts(lane, seq, 7, 0, 1000).expect("in turn");
             }
             while let Some(write) = send.poll().expect("no fault") {
                 send.on_written(write.id);

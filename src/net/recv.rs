@@ -59,7 +59,7 @@ impl RecvConn {
                 Ok(key) => {
                     self.keys[place as usize][lane] = Some(key);
                     let capacity = buffer.len() as u64;
-                    self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key: key.raw(), capacity })?;
+                    self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key: key.raw(), base: 0, capacity })?;
                 }
                 Err(source) => self.lanes.post_failed(lane, source)?,
             }

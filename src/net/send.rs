@@ -22,8 +22,8 @@ pub(crate) struct SendConn {
     flow: SendFlow,
     lanes: Lanes,
     payload: [Window; DEPTH],
-    /// Key of the first relay's slots and bytes from one to the next; `None` if direct.
-    slots: Option<(Key, u32)>,
+    /// Key and base of the first relay's slots, and bytes from one to the next; `None` if direct.
+    slots: Option<(Key, u64, u32)>,
     closed: Option<u16>,
 }
 
@@ -34,8 +34,8 @@ impl SendConn {
                 let lanes = out.lanes.len() as u8;
                 (SendMode::Direct { lanes, stripe: node.settings.stripe as u64 }, None)
             }
-            SendPath::Relayed { key, slots, stride, chunk, .. } => {
-                (SendMode::Relayed { chunk, slots }, Some((Key::from_raw(key), stride)))
+            SendPath::Relayed { key, base, slots, stride, chunk, .. } => {
+                (SendMode::Relayed { chunk, slots }, Some((Key::from_raw(key), base, stride)))
             }
         };
         let lanes = Lanes::new(node, out.lanes, "to", peer);
@@ -154,13 +154,14 @@ impl SendConn {
             let part = whole.sub(write.offset as usize, write.len as usize).unwrap_or_else(Window::empty);
             let endpoint = &mut self.lanes.endpoints[lane];
             let posted = match write.target {
-                SendTarget::Buffer { key, note } => {
-                    let target = Target { key: Key::from_raw(key), offset: write.offset };
+                SendTarget::Buffer { key, at, note } => {
+                    let target = Target { key: Key::from_raw(key), offset: at };
                     endpoint.post_write(write.id, None, part, target, Some(note.encode()))
                 }
                 SendTarget::Slot { slot, header } => {
-                    let (key, stride) = self.slots.unwrap_or((Key::from_raw(0), 0));
-                    let target = Target { key, offset: u64::from(slot) * u64::from(stride) };
+                    let (key, base, stride) = self.slots.unwrap_or((Key::from_raw(0), 0, 0));
+                    let offset = base.wrapping_add(u64::from(slot) * u64::from(stride));
+                    let target = Target { key, offset };
                     endpoint.post_write(write.id, Some(&header.encode()), part, target, Some(u32::from(slot)))
                 }
             };
@@ -175,7 +176,7 @@ impl SendConn {
 
 fn on_message(flow: &mut SendFlow, closed: &mut Option<u16>, lane: u8, msg: Msg) -> Result<(), Fault> {
     match msg {
-        Msg::Cts { seq, key, capacity, .. } => flow.on_cts(lane, seq, key, capacity).map_err(Fault::Flow),
+        Msg::Cts { seq, key, base, capacity, .. } => flow.on_cts(lane, seq, key, base, capacity).map_err(Fault::Flow),
         Msg::Ack { count, .. } => flow.on_ack(count).map_err(Fault::Flow),
         Msg::Credit { n, slots } => {
             slots.iter().take(usize::from(n)).try_for_each(|s| flow.on_credit(*s).map_err(Fault::Flow))

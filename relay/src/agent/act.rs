@@ -37,6 +37,7 @@ impl Runner {
     fn send(&mut self, id: LegId, mut msg: Msg) {
         let Some(leg) = self.legs.get(id) else { return };
         if let (Msg::Ready { key, .. } | Msg::TrunkReady { key, .. }, Some((exposed, _))) = (&mut msg, leg.exposed) {
+            // Over TCP the base stays 0.
             *key = exposed.raw();
         }
         msg.encode(&mut self.bytes);

@@ -80,7 +80,7 @@ impl Engine {
         if let Some(leg) = self.legs.get_mut(&id) {
             leg.role = Role::Accepting { token: setup.token, conn: setup.conn };
         }
-        self.send(id, Msg::Ready { stream: 0, key: 0, slots: 0, stride: 0, chunk: u32::MAX });
+        self.send(id, Msg::Ready { stream: 0, key: 0, base: 0, slots: 0, stride: 0, chunk: u32::MAX });
         if whole {
             self.hand_over(&setup.token, at);
         }

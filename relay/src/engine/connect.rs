@@ -51,6 +51,7 @@ impl Lane {
 #[derive(Clone, Copy, Debug)]
 struct Ready {
     key: u32,
+    base: u64,
     slots: u16,
     stride: u32,
     chunk: u32,
@@ -126,7 +127,7 @@ impl Engine {
         let Some(connect) = self.connects.get_mut(&request) else { return };
         let entry = &mut connect.lanes[usize::from(lane)];
         match msg {
-            Msg::Ready { key, slots, stride, chunk, .. } if entry.ready.is_none() => {
+            Msg::Ready { key, base, slots, stride, chunk, .. } if entry.ready.is_none() => {
                 let relayed = entry.hops.len() > 1;
                 let sane =
                     !relayed || slots > 0 && chunk > 0 && u64::from(chunk).is_multiple_of(CUT) && stride >= chunk;
@@ -137,7 +138,7 @@ impl Engine {
                         "the relay's answer makes no sense".into(),
                     );
                 }
-                entry.ready = Some(Ready { key, slots, stride, chunk });
+                entry.ready = Some(Ready { key, base, slots, stride, chunk });
                 self.try_finish(request);
             }
             Msg::Refused { why, .. } => self.fail_with(request, why),
@@ -160,7 +161,7 @@ impl Engine {
         let relays = (first.hops.len() - 1) as u8;
         let path = match first.ready {
             Some(r) if relays > 0 => {
-                SendPath::Relayed { relays, key: r.key, slots: r.slots, stride: r.stride, chunk: r.chunk }
+                SendPath::Relayed { relays, key: r.key, base: r.base, slots: r.slots, stride: r.stride, chunk: r.chunk }
             }
             _ => SendPath::Direct,
         };

@@ -64,7 +64,7 @@ impl Engine {
                 leg,
                 len: chunk.len,
                 key: clear.key,
-                offset: chunk.offset,
+                offset: clear.base.wrapping_add(chunk.offset),
                 note,
             });
             stats.forwarded(chunk.len);

@@ -90,6 +90,7 @@ struct Queued {
 struct Clear {
     seq: u32,
     key: u32,
+    base: u64,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -301,8 +302,8 @@ impl Engine {
             }
             (&Role::Up { stream }, Msg::Close { code, .. }) => self.closed_from_above(stream, code),
             (&Role::Down { stream }, msg) => self.on_from_below(stream, msg),
-            (Role::TrunkOut(_), Msg::TrunkReady { key, slots, classes, stride, chunk }) => {
-                self.trunk_ready(now, id, trunk::Slots { key, slots, classes, stride, chunk });
+            (Role::TrunkOut(_), Msg::TrunkReady { key, base, slots, classes, stride, chunk }) => {
+                self.trunk_ready(now, id, trunk::Slots { key, base, slots, classes, stride, chunk });
             }
             (Role::TrunkOut(_), Msg::Refused { stream: 0, why }) => self.trunk_refused(id, &why),
             (Role::TrunkOut(_), Msg::Credit { n, slots }) => self.trunk_credit(id, &slots[..usize::from(n)]),

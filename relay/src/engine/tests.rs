@@ -59,15 +59,15 @@ fn ask(stream: u32, at: u8, hops: Vec<HopAddr>) -> Setup {
 }
 
 fn cts(stream: u32, seq: u32) -> Msg {
-    Msg::Cts { stream, seq, key: 900 + seq, capacity: 1 << 20 }
+    Msg::Cts { stream, seq, key: 900 + seq, base: 0, capacity: 1 << 20 }
 }
 
 fn ready(stream: u32) -> Msg {
-    Msg::Ready { stream, key: 0, slots: 0, stride: 0, chunk: u32::MAX }
+    Msg::Ready { stream, key: 0, base: 0, slots: 0, stride: 0, chunk: u32::MAX }
 }
 
 fn trunk_slots(slots: u16) -> Msg {
-    Msg::TrunkReady { key: 77, slots, classes: 3, stride: 4096, chunk: 256 }
+    Msg::TrunkReady { key: 77, base: 0, slots, classes: 3, stride: 4096, chunk: 256 }
 }
 
 fn credit(slots: &[u16]) -> Msg {

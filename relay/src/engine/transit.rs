@@ -169,12 +169,12 @@ impl Engine {
                 self.refuse_stream(index, why);
             }
             Msg::Close { code, .. } => self.end_stream(index, code, true, false),
-            Msg::Cts { seq, key, capacity, .. }
+            Msg::Cts { seq, key, base, capacity, .. }
                 if s.opening.is_none() && seq == s.cleared && seq.wrapping_sub(s.acked) < DEPTH as u32 =>
             {
-                s.clear[seq as usize % DEPTH] = Clear { seq, key };
+                s.clear[seq as usize % DEPTH] = Clear { seq, key, base };
                 s.cleared = seq.wrapping_add(1);
-                self.send(up.leg, Msg::Cts { stream: up.stream, seq, key: 0, capacity });
+                self.send(up.leg, Msg::Cts { stream: up.stream, seq, key: 0, base: 0, capacity });
             }
             Msg::Ack { count, .. } if count.wrapping_sub(s.acked) <= s.cleared.wrapping_sub(s.acked) => {
                 s.acked = count;
@@ -207,7 +207,7 @@ impl Engine {
                 .refuse_text(code::BAD_ROUTE, &format!("a relay further on takes chunks of {chunk_below} bytes only"));
             return self.refuse_stream(index, why);
         }
-        self.send(up.leg, Msg::Ready { stream: up.stream, key: 0, slots, stride, chunk });
+        self.send(up.leg, Msg::Ready { stream: up.stream, key: 0, base: 0, slots, stride, chunk });
         self.note(event);
     }
 

@@ -15,6 +15,7 @@ use crate::wire::{ChunkHeader, HEADER_BYTES, Msg, Refusal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
     pub(super) key: u32,
+    pub(super) base: u64,
     pub(super) slots: u16,
     pub(super) classes: u8,
     pub(super) stride: u32,
@@ -114,7 +115,7 @@ impl Engine {
         if let Some(r) = self.pool.run(run) {
             self.out.push_back(Action::Expose { leg: id, first: r.first, count: r.count });
         }
-        self.send(id, Msg::TrunkReady { key: 0, slots, classes, stride, chunk });
+        self.send(id, Msg::TrunkReady { key: 0, base: 0, slots, classes, stride, chunk });
         self.note(Event::TrunkUp { local, remote, out: false });
     }
 
@@ -294,7 +295,7 @@ impl Engine {
             pool.slots[chunk.slot as usize].state = SlotState::Posted { leg: id, stream: index, serial };
             let stream = s.down.map_or(0, |d| d.stream);
             let header = ChunkHeader { stream, seq: chunk.seq, offset: chunk.offset, len: chunk.len, last: chunk.last };
-            let offset = u64::from(remote) * u64::from(lent.stride);
+            let offset = lent.base.wrapping_add(u64::from(remote) * u64::from(lent.stride));
             out.push_back(Action::Forward { slot: chunk.slot, leg: id, header, key: lent.key, offset, remote });
             stats.forwarded(chunk.len);
             if s.queue.is_empty() {

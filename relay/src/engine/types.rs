@@ -76,7 +76,7 @@ pub enum Action {
         /// Slots.
         count: u16,
     },
-    /// Send a message. In [`Msg::Ready`] and [`Msg::TrunkReady`] the driver fills in the key of what it exposed on the leg, if anything.
+    /// Send a message. In [`Msg::Ready`] and [`Msg::TrunkReady`] the driver fills in key and base of what it exposed on the leg, if anything.
     Send {
         /// Leg.
         leg: LegId,
@@ -93,7 +93,7 @@ pub enum Action {
         header: ChunkHeader,
         /// Key of the next relay's slots.
         key: u32,
-        /// Byte offset there.
+        /// Byte offset there, base included.
         offset: u64,
         /// Slot number there.
         remote: u16,
@@ -108,7 +108,7 @@ pub enum Action {
         len: u32,
         /// Key of the receive buffer.
         key: u32,
-        /// Byte offset in the receive buffer.
+        /// Byte offset in the receive buffer, base included.
         offset: u64,
         /// Notification.
         note: Note,
@@ -167,6 +167,8 @@ pub enum SendPath {
         relays: u8,
         /// Key of the slots.
         key: u32,
+        /// What is to be added to offsets in the slots.
+        base: u64,
         /// Slots.
         slots: u16,
         /// Bytes from one slot to the next.

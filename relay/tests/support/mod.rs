@@ -136,14 +136,14 @@ impl Sender {
     fn new(out: Outgoing) -> Self {
         let (mode, slots, relays) = match out.path {
             SendPath::Direct => (SendMode::Direct { lanes: out.lanes.len() as u8, stripe: 4096 }, (0, 0), 0),
-            SendPath::Relayed { relays, key, slots, stride, chunk } => {
+            SendPath::Relayed { relays, key, slots, stride, chunk, .. } => {
                 (SendMode::Relayed { chunk, slots }, (key, stride), relays)
             }
         };
         let mut flow = SendFlow::new(mode);
         for (lane, msg) in out.early {
-            if let Msg::Cts { seq, key, capacity, .. } = msg {
-                flow.on_cts(lane, seq, key, capacity).expect("early");
+            if let Msg::Cts { seq, key, base, capacity, .. } = msg {
+                flow.on_cts(lane, seq, key, base, capacity).expect("early");
             }
         }
         Self { lanes: out.lanes, relays, flow, slots, memory: Slab::new(1, 1 << 20).expect("memory"), closed: None }
@@ -161,7 +161,9 @@ impl Sender {
             lane.poll(|event| match event {
                 Event::Written { id } => flow.on_written(id),
                 Event::Message(bytes) => match Msg::decode(bytes).expect("message") {
-                    Msg::Cts { seq, key, capacity, .. } => flow.on_cts(n as u8, seq, key, capacity).expect("cts"),
+                    Msg::Cts { seq, key, base, capacity, .. } => {
+                        flow.on_cts(n as u8, seq, key, base, capacity).expect("cts")
+                    }
                     Msg::Ack { count, .. } => flow.on_ack(count).expect("ack"),
                     Msg::Credit { n, slots } => {
                         slots.iter().take(n.into()).for_each(|s| flow.on_credit(*s).expect("credit"));
@@ -177,8 +179,8 @@ impl Sender {
             let part = self.memory.slot(0).sub(w.offset as usize, w.len as usize).expect("inside");
             let lane = &mut self.lanes[usize::from(w.lane)];
             match w.target {
-                SendTarget::Buffer { key, note } => {
-                    let target = Target { key: Key::from_raw(key), offset: w.offset };
+                SendTarget::Buffer { key, at, note } => {
+                    let target = Target { key: Key::from_raw(key), offset: at };
                     lane.post_write(w.id, None, part, target, Some(note.encode())).expect("post");
                 }
                 SendTarget::Slot { slot, header } => {
@@ -218,7 +220,7 @@ impl Receiver {
         let mut bytes = Vec::new();
         for lane in &mut self.lanes {
             let key = lane.expose(self.memory.slot(0).sub(0, capacity).expect("inside")).expect("expose").raw();
-            Msg::Cts { stream: 0, seq, key, capacity: capacity as u64 }.encode(&mut bytes);
+            Msg::Cts { stream: 0, seq, key, base: 0, capacity: capacity as u64 }.encode(&mut bytes);
             lane.post_message(&bytes).expect("cts");
         }
         place

@@ -122,7 +122,7 @@ impl World {
         for end in lanes {
             let key = self.fresh_key();
             self.side_mut(end).exposed.insert(key, Region::Buffer { conn, seq });
-            self.send_message(end, &Msg::Cts { stream: 0, seq, key, capacity });
+            self.send_message(end, &Msg::Cts { stream: 0, seq, key, base: 0, capacity });
         }
         if let Some(at) = paused {
             self.schedule(at, What::Poke { conn, by: Who::Receiver });

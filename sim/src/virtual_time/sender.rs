@@ -20,7 +20,7 @@ impl World {
         let expected = c.route.len() - 2;
         let mode = match path {
             SendPath::Direct if expected == 0 => SendMode::Direct { lanes: lanes.len() as u8, stripe },
-            SendPath::Relayed { relays, key, slots, stride, chunk } if usize::from(relays) == expected => {
+            SendPath::Relayed { relays, key, slots, stride, chunk, .. } if usize::from(relays) == expected => {
                 c.slots = (key, stride);
                 SendMode::Relayed { chunk, slots }
             }
@@ -50,7 +50,7 @@ impl World {
     pub(super) fn sender_message(&mut self, conn: usize, lane: u8, msg: Msg) {
         let Some(flow) = self.conns[conn].sender.flow.as_mut() else { return };
         let outcome = match msg {
-            Msg::Cts { seq, key, capacity, .. } => flow.on_cts(lane, seq, key, capacity),
+            Msg::Cts { seq, key, base, capacity, .. } => flow.on_cts(lane, seq, key, base, capacity),
             Msg::Ack { count, .. } => flow.on_ack(count),
             Msg::Credit { n, slots } => slots[..usize::from(n)].iter().try_for_each(|s| flow.on_credit(*s)),
             Msg::Close { code, .. } => return self.end_sender(conn, Ending::PeerClosed(code), None, true),
@@ -119,7 +119,7 @@ impl World {
             let payload = Payload { conn: conn as u32, seq: write.id as u32, start: write.offset, len: write.len };
             let (slots_key, stride) = c.slots;
             let (key, offset, header, imm) = match write.target {
-                SendTarget::Buffer { key, note } => (key, write.offset, None, note.encode()),
+                SendTarget::Buffer { key, at, note } => (key, at, None, note.encode()),
                 SendTarget::Slot { slot, header } => {
                     (slots_key, u64::from(slot) * u64::from(stride), Some(header.encode()), u32::from(slot))
                 }

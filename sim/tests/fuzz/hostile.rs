@@ -166,9 +166,16 @@ impl Hostile {
                     hops,
                 })
             }
-            4 => Msg::Ready { stream, key: number, slots: 2, stride: 4096, chunk: self.rng.pick(&[256, u32::MAX, 1]) },
+            4 => Msg::Ready {
+                stream,
+                key: number,
+                base: 0,
+                slots: 2,
+                stride: 4096,
+                chunk: self.rng.pick(&[256, u32::MAX, 1]),
+            },
             5 => Msg::Refused { stream, why: Refusal { code: 53, text: "no".into() } },
-            6 => Msg::Cts { stream, seq: number, key: 1, capacity: 4096 },
+            6 => Msg::Cts { stream, seq: number, key: 1, base: 0, capacity: 4096 },
             7 => Msg::Ack { stream, count: number },
             8 => {
                 let mut slots = [0; MAX_CREDITS];
@@ -179,7 +186,14 @@ impl Hostile {
             10 => Msg::TrunkHello { node: 3 },
             _ => {
                 let slots = self.rng.pick(&[0, 1, 2, u16::MAX]);
-                Msg::TrunkReady { key: 1, slots, classes: 2, stride: 4096, chunk: self.rng.pick(&[256, 256, 4096]) }
+                Msg::TrunkReady {
+                    key: 1,
+                    base: 0,
+                    slots,
+                    classes: 2,
+                    stride: 4096,
+                    chunk: self.rng.pick(&[256, 256, 4096]),
+                }
             }
         }
     }
@@ -333,10 +347,10 @@ impl Hostile {
         self.engine.on_message(self.now, up, &bytes);
         self.drain();
         let answers = |stream| {
-            let lent = Msg::TrunkReady { key: 1, slots: 2, classes: 2, stride: 4096, chunk: 256 };
-            let ready = Msg::Ready { stream, key: 0, slots: 0, stride: 0, chunk: u32::MAX };
-            let mut all = vec![ready, Msg::Cts { stream, seq: 0, key: 1, capacity: 4096 }];
-            all.push(Msg::Cts { stream, seq: 1, key: 1, capacity: 4096 });
+            let lent = Msg::TrunkReady { key: 1, base: 0, slots: 2, classes: 2, stride: 4096, chunk: 256 };
+            let ready = Msg::Ready { stream, key: 0, base: 0, slots: 0, stride: 0, chunk: u32::MAX };
+            let mut all = vec![ready, Msg::Cts { stream, seq: 0, key: 1, base: 0, capacity: 4096 }];
+            all.push(Msg::Cts { stream, seq: 1, key: 1, base: 0, capacity: 4096 });
             if trunk {
                 all.insert(0, lent);
             }

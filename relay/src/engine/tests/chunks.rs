@@ -7,7 +7,7 @@ fn a_chunk_is_delivered_from_its_slot_and_credited_when_nobody_reads_it() {
     let mut bench = Bench::new(|_| ());
     let (up, down) = bench.last_relay();
     let actions = bench.say(down, &cts(0, 0));
-    assert_eq!(sent(&actions, up), [Msg::Cts { stream: 0, seq: 0, key: 0, capacity: 1 << 20 }]);
+    assert_eq!(sent(&actions, up), [Msg::Cts { stream: 0, seq: 0, key: 0, base: 0, capacity: 1 << 20 }]);
     let actions = bench.chunk(up, 2, ChunkHeader { stream: 0, seq: 0, offset: 512, len: 100, last: false });
     let note = Note { seq: 0, last: false, parts: 1 };
     assert_eq!(actions, [Action::Deliver { slot: 2, leg: down, len: 100, key: 900, offset: 512, note }]);
@@ -151,4 +151,20 @@ fn a_chunk_before_its_path_stands_ends_the_path() {
     // On a leg that was lent nothing it is a fault.
     let leg = bench.accepted();
     assert!(dropped(&bench.chunk(leg, 0, chunk_of(0, 0, 10)), leg).is_some());
+}
+
+#[test]
+fn bases_are_added_where_the_bytes_land_and_not_told_further() {
+    // given a receive whose buffer has a base
+    let mut bench = Bench::new(|_| ());
+    let (up, down) = bench.last_relay();
+    let far = Msg::Cts { stream: 0, seq: 0, key: 5, base: 1 << 40, capacity: 4096 };
+    let actions = bench.say(down, &far);
+    assert_eq!(sent(&actions, up), [Msg::Cts { stream: 0, seq: 0, key: 0, base: 0, capacity: 4096 }]);
+    // when a chunk comes, then it is delivered at base and offset together
+    let actions = bench.chunk(up, 0, ChunkHeader { stream: 0, seq: 0, offset: 256, len: 10, last: true });
+    assert!(
+        matches!(actions[..], [Action::Deliver { key: 5, offset, .. }] if offset == (1 << 40) + 256),
+        "{actions:?}"
+    );
 }

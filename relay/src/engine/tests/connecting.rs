@@ -76,8 +76,8 @@ fn a_relayed_connection_learns_its_slots() {
     let mut bench = Bench::new(|_| ());
     let actions = connect(&mut bench, vec![hops(3)]);
     let (leg, _) = bench.dialed(only_dial(&actions));
-    let actions = bench.say(leg, &Msg::Ready { stream: 0, key: 5, slots: 8, stride: 8192, chunk: 4096 });
-    let path = SendPath::Relayed { relays: 2, key: 5, slots: 8, stride: 8192, chunk: 4096 };
+    let actions = bench.say(leg, &Msg::Ready { stream: 0, key: 5, base: 0, slots: 8, stride: 8192, chunk: 4096 });
+    let path = SendPath::Relayed { relays: 2, key: 5, base: 0, slots: 8, stride: 8192, chunk: 4096 };
     assert_eq!(actions, [Action::Connected { request: 3, legs: vec![leg], path, early: vec![] }]);
 }
 
@@ -87,7 +87,7 @@ fn answers_that_make_no_sense_fail_with_e51() {
         let mut bench = Bench::new(|_| ());
         let actions = connect(&mut bench, vec![hops(2)]);
         let (leg, _) = bench.dialed(only_dial(&actions));
-        let actions = bench.say(leg, &Msg::Ready { stream: 0, key: 1, slots, stride, chunk });
+        let actions = bench.say(leg, &Msg::Ready { stream: 0, key: 1, base: 0, slots, stride, chunk });
         assert_eq!(failure(&actions).code, code::PROTOCOL_BROKEN);
         assert_eq!(dropped(&actions, leg), Some(true));
     }

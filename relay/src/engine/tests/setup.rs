@@ -150,7 +150,7 @@ fn a_failed_dial_is_tried_again_until_it_succeeds() {
     assert!(next.budget_ms < 900 && next.budget_ms > 700, "{}", next.budget_ms);
     // then the answer goes up with the slots that were lent
     let actions = bench.say(down, &ready(0));
-    assert_eq!(sent(&actions, up), [Msg::Ready { stream: 0, key: 0, slots: 4, stride: 4096, chunk: 256 }]);
+    assert_eq!(sent(&actions, up), [Msg::Ready { stream: 0, key: 0, base: 0, slots: 4, stride: 4096, chunk: 256 }]);
     assert_eq!(bench.engine.deadline(), None);
 }
 
@@ -203,13 +203,13 @@ fn the_smallest_chunk_of_all_relays_is_passed_up() {
         let up = bench.accepted();
         let actions = bench.say(up, &Msg::Setup(ask(0, 0, hops(2))));
         let (down, _) = bench.dialed(only_dial(&actions));
-        let actions = bench.say(down, &Msg::Ready { stream: 0, key: 0, slots: 0, stride: 0, chunk: below });
+        let actions = bench.say(down, &Msg::Ready { stream: 0, key: 0, base: 0, slots: 0, stride: 0, chunk: below });
         assert!(matches!(sent(&actions, up)[..], [Msg::Ready { chunk, .. }] if chunk == expected), "{actions:?}");
     }
     let mut bench = Bench::new(|_| ());
     let up = bench.accepted();
     let actions = bench.say(up, &Msg::Setup(ask(0, 0, hops(2))));
     let (down, _) = bench.dialed(only_dial(&actions));
-    let actions = bench.say(down, &Msg::Ready { stream: 0, key: 0, slots: 0, stride: 0, chunk: 127 });
+    let actions = bench.say(down, &Msg::Ready { stream: 0, key: 0, base: 0, slots: 0, stride: 0, chunk: 127 });
     assert_eq!(refusal(&actions, up).code, code::BAD_ROUTE);
 }

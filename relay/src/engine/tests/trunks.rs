@@ -135,7 +135,7 @@ fn trunk_slots_that_make_no_sense_are_a_fault() {
         let up = bench.accepted();
         let dial = only_dial(&bench.say(up, &Msg::Setup(ask(0, 0, hops(3)))));
         let (trunk, _) = bench.dialed(dial);
-        let actions = bench.say(trunk, &Msg::TrunkReady { key: 1, slots, classes, stride, chunk });
+        let actions = bench.say(trunk, &Msg::TrunkReady { key: 1, base: 0, slots, classes, stride, chunk });
         assert!(dropped(&actions, trunk).is_some(), "{slots} {classes} {stride} {chunk}");
     }
 }
