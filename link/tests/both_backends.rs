@@ -40,6 +40,7 @@ conformance!(
     threads_that_sleep_miss_nothing,
     a_blocked_thread_that_sleeps_is_woken,
     thousands_of_messages_through_few_receives,
+    both_ends_talk_through_tiny_queues,
     the_last_words_come_before_the_end,
     a_dropped_end_is_noticed,
     an_abort_is_final_and_noticed,
@@ -355,6 +356,42 @@ fn thousands_of_messages_through_few_receives(fixture: &Fixture) {
     });
     assert!(seen.iter().enumerate().all(|(k, e)| *e == Seen::Message(k.to_le_bytes().to_vec())));
     assert_eq!((near.counters().messages_out, far.counters().messages_in), (COUNT as u64, COUNT as u64));
+}
+
+fn both_ends_talk_through_tiny_queues(fixture: &Fixture) {
+    // given queues so small that credits, messages and writes of both ends compete for every place
+    const COUNT: usize = 1500;
+    let limits = Limits { writes: 2, messages: 1, ..Limits::default() };
+    let (mut a, mut b) = fixture.pair_with(limits, VerbsLimits { receives: 8, longest: 4096, ..strict() });
+    let memory = fixture.slab(4, 20_000);
+    let (to_a, to_b) = (a.expose(memory.slot(2)).unwrap(), b.expose(memory.slot(3)).unwrap());
+    let (mut posted, mut told, mut seen) = ([0; 2], [0; 2], [Vec::new(), Vec::new()]);
+    // when both post whatever is taken
+    until("all of both", || {
+        for (k, endpoint) in [&mut a, &mut b].into_iter().enumerate() {
+            let (key, offset) = if k == 0 { to_b } else { to_a };
+            while posted[k] < COUNT {
+                let body = memory.slot(k).sub(0, posted[k] * 13 % 20_000).unwrap();
+                let target = Target { key, offset };
+                if endpoint.post_write(0, None, body, target, Some(posted[k] as u32)).is_err() {
+                    break;
+                }
+                posted[k] += 1;
+            }
+            while told[k] < COUNT && endpoint.post_message(&told[k].to_le_bytes()).is_ok() {
+                told[k] += 1;
+            }
+            poll(endpoint, &mut seen[k]).unwrap();
+        }
+        seen.iter().all(|seen| seen.len() == 3 * COUNT)
+    });
+    // then both have everything, each sort in order
+    for seen in seen {
+        let imms = seen.iter().filter_map(|e| if let Seen::Notified { imm, .. } = e { Some(*imm) } else { None });
+        assert!(imms.eq(0..COUNT as u32));
+        let texts = seen.iter().filter_map(|e| if let Seen::Message(bytes) = e { Some(bytes.clone()) } else { None });
+        assert!(texts.eq((0..COUNT).map(|k| k.to_le_bytes().to_vec())));
+    }
 }
 
 fn the_last_words_come_before_the_end(fixture: &Fixture) {

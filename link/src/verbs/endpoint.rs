@@ -4,27 +4,26 @@
 //! lives. Ties the sending and the receiving half to the queue pair and keeps the error. Knows nothing of nodes or routes. Runs on whichever
 //! thread owns the endpoint, one at a time; nothing waits. Nothing is allocated after construction, except that memory which nobody
 //! registered is registered for each use.
-#![allow(unsafe_code, reason = "a word that the peer's NIC writes")]
+
+mod progress;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::context::Gid;
-use super::cq::{Cq, from_device_barrier};
+use super::cq::Cq;
 use super::device::{DeviceSet, Place};
-use super::fault::{CompletionFault, SetupFault};
-use super::handshake::{Control, Hello};
+use super::handshake::Hello;
 use super::limits::{VerbsError, VerbsLimits};
 use super::mr::{DeviceRegistration, Mr};
 use super::qp::{Depths, Path, Qp};
-use super::receive::{RECEIVE, Receiver};
+use super::receive::Receiver;
 use super::regions::Regions;
 use super::send::{CreditWord, Sender};
-use super::stream::{Came, Stream};
+use super::stream::Stream;
 use super::sys;
 use crate::memory::Slab;
 use crate::tcp::{Counters, Limits, prepare};
@@ -269,141 +268,6 @@ impl VerbsEndpoint {
         result
     }
 
-    fn poll_once<F: FnMut(Event<'_>)>(&mut self, sink: &mut F) -> Result<bool, LinkError> {
-        let mut progress = false;
-        self.polls = self.polls.wrapping_add(1);
-        if self.armed || self.phase != Phase::Open || self.polls.is_multiple_of(STREAM) {
-            progress |= self.listen()?;
-        }
-        if self.armed && self.qp.cq.drain() {
-            self.armed = false;
-        }
-        progress |= self.reap(sink)?;
-        // A failure to send is kept, and returned once everything received has been reported.
-        progress |= self.flush().unwrap_or(false);
-        while let Some(id) = self.sender.pop_written() {
-            progress = true;
-            sink(Event::Written { id });
-        }
-        self.regions.forget_dead();
-        if progress {
-            return Ok(true);
-        }
-        match (self.send_error, self.ended, self.bye) {
-            (Some(error), ..) => Err(error),
-            // All that was sent has been acknowledged, so it is in the completion queue or about to be.
-            (None, true, Some(sent)) if self.receiver.taken < sent => Ok(false),
-            (None, true, Some(_)) => Err(LinkError::ClosedByPeer { missing: 0 }),
-            (None, true, None) => Err(LinkError::Reset { op: "receive: the peer ended without closing" }),
-            (None, false, _) => Ok(false),
-        }
-    }
-
-    /// Takes what came over the stream.
-    fn listen(&mut self) -> Result<bool, LinkError> {
-        let mut progress = false;
-        while let Some(came) = self.stream.read()? {
-            progress = true;
-            match (came, self.phase) {
-                (Came::Hello(hello), Phase::Greeting) => self.connect(&hello)?,
-                (Came::Control(Control::Ready), Phase::Connecting) => self.phase = Phase::Open,
-                (Came::Control(Control::Need(known)), Phase::Open) => self.peer_needs = Some(known),
-                (Came::Control(Control::Ring(number)), Phase::Open) => self.sender.grant(number)?,
-                (Came::Control(Control::Bye(sent)), Phase::Open) => self.bye = Some(sent),
-                (Came::End, _) => self.ended = true,
-                (Came::Control(_) | Came::Hello(_), _) => {
-                    return Err(LinkError::Protocol { what: "control frame out of turn", value: 0 });
-                }
-            }
-        }
-        Ok(progress)
-    }
-
-    fn connect(&mut self, hello: &Hello) -> Result<(), LinkError> {
-        let IpAddr::V4(remote) = self.remote.ip() else {
-            return Err(LinkError::Protocol { what: "peer without an IPv4 address", value: 0 });
-        };
-        if hello.gid != Gid::of(remote) {
-            let value = hello.gid.address().map_or(0, |a| u32::from(a).into());
-            return Err(LinkError::Protocol { what: "the peer's GID is not of the address that it calls from", value });
-        }
-        self.path.remote_gid = hello.gid;
-        self.path.remote_qpn = hello.qpn;
-        self.path.remote_psn = hello.psn;
-        self.path.mtu = self.path.mtu.min(hello.mtu);
-        self.peer_word = CreditWord { addr: hello.credit_addr, rkey: hello.credit_rkey };
-        self.sender.open(hello.receives, self.max_message.min(hello.max_message));
-        let (local, remote) = (self.local_gid, hello.gid);
-        let fault = |call| {
-            move |e: io::Error| {
-                let errno = e.raw_os_error().unwrap_or(libc::EIO);
-                LinkError::Setup(SetupFault { call, errno, local, remote })
-            }
-        };
-        let mut result = self.qp.ready_to_receive(&self.path);
-        if result.as_ref().is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENODATA | libc::EINVAL)))
-            && let Ok(place) = self.set.place(self.local)
-            && place.entry.index != self.path.gid_index
-        {
-            // The table has changed since the endpoint was made.
-            self.path.gid_index = place.entry.index;
-            result = self.qp.ready_to_receive(&self.path);
-        }
-        result.map_err(fault("ibv_modify_qp to RTR"))?;
-        self.qp.ready_to_send(&self.path).map_err(fault("ibv_modify_qp to RTS"))?;
-        self.stream.ready = true;
-        self.phase = Phase::Connecting;
-        Ok(())
-    }
-
-    /// Takes completions. After a failed one the queue is emptied: what was received before is still reported.
-    fn reap<F: FnMut(Event<'_>)>(&mut self, sink: &mut F) -> Result<bool, LinkError> {
-        let mut count = 0;
-        let mut failed: Option<sys::Wc> = None;
-        while count < self.poll_frames || failed.is_some() {
-            let taken = self.qp.cq.poll(&mut *self.completions).map_err(|e| LinkError::from_io("ibv_poll_cq", &e))?;
-            if taken == 0 {
-                break;
-            }
-            for completion in &self.completions[..taken] {
-                if completion.status != sys::WC_SUCCESS {
-                    // The first that was not merely flushed tells why.
-                    if failed.is_none_or(|f| f.status == sys::WC_FLUSHED && completion.status != sys::WC_FLUSHED) {
-                        failed = Some(*completion);
-                    }
-                } else if completion.wr_id & RECEIVE == 0 {
-                    self.sender.complete(completion.wr_id)?;
-                } else {
-                    self.receiver.take(completion, &mut self.qp, sink)?;
-                }
-            }
-            count += taken;
-            if failed.is_none() {
-                self.receiver.repost(&mut self.qp).map_err(|e| LinkError::from_io("ibv_post_recv", &e))?;
-            }
-        }
-        match failed {
-            Some(completion) => Err(self.fault(&completion)),
-            None => Ok(count > 0),
-        }
-    }
-
-    #[cold]
-    fn fault(&self, completion: &sys::Wc) -> LinkError {
-        LinkError::Completion(CompletionFault {
-            what: if completion.wr_id & RECEIVE == 0 { "send" } else { "receive" },
-            status: completion.status,
-            vendor: completion.vendor_err,
-            qpn: self.qp.number,
-            remote_qpn: self.path.remote_qpn,
-            local: self.local_gid,
-            remote: self.path.remote_gid,
-            outstanding: self.sender.open_requests() as u32,
-            timeout: self.path.timeout,
-            retries: self.path.retries,
-        })
-    }
-
     /// Hands the NIC what may go, without receiving. Whether anything left. [`Event::Written`] waits for the next poll.
     pub fn flush(&mut self) -> Result<bool, LinkError> {
         if let Some(error) = self.failed.or(self.send_error) {
@@ -414,51 +278,6 @@ impl VerbsEndpoint {
             self.send_error = Some(error);
         }
         result
-    }
-
-    fn push(&mut self) -> Result<bool, LinkError> {
-        let mut progress = false;
-        if self.phase == Phase::Open {
-            self.sender.grant(self.credits_given())?;
-            let reposted = self.receiver.reposted;
-            if self.peer_needs.is_some_and(|known| reposted > known) {
-                self.peer_needs = None;
-                self.receiver.told = reposted;
-                self.stream.ring = Some(reposted);
-            }
-            let credit = self.receiver.is_due().then_some((self.peer_word, reposted));
-            if credit.is_some() {
-                self.receiver.told = reposted;
-            }
-            let posting = |e: io::Error| LinkError::from_io("ibv_post_send", &e);
-            progress |= self.sender.flush(&mut self.qp, credit, false).map_err(posting)?;
-            if self.closing && self.sender.is_empty() && !self.bye_said {
-                if self.sender.open_requests() == 0 {
-                    self.bye_said = true;
-                    self.stream.bye = Some(self.sender.taken);
-                } else if self.sender.is_quiet() {
-                    // One more request, so that the last ones are reported.
-                    self.receiver.told = reposted;
-                    let credit = Some((self.peer_word, reposted));
-                    progress |= self.sender.flush(&mut self.qp, credit, true).map_err(posting)?;
-                }
-            }
-        }
-        if self.stream.wants_write() {
-            progress |= self.stream.write()?;
-        }
-        if self.bye_said && !self.stream.is_shut() && !self.stream.wants_write() {
-            self.stream.shut()?;
-        }
-        Ok(progress)
-    }
-
-    /// The number in the word that the peer's NIC writes.
-    fn credits_given(&self) -> u64 {
-        // SAFETY: the slab is this endpoint's, 8-aligned and at least 8 bytes; only the NIC writes it, in one piece.
-        let number = unsafe { AtomicU64::from_ptr(self.credit_memory.slot(0).as_ptr().cast()) }.load(Ordering::Acquire);
-        from_device_barrier();
-        number
     }
 
     /// Before sleeping: call this, then poll once more, and sleep only if there was no progress. The descriptors that
