@@ -2,6 +2,9 @@
 //!
 //! No RDMA, CUDA or NCCL is needed; a C compiler is (`cc`).
 
+#[path = "common/files.rs"]
+mod files;
+
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,24 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use files::plugin_file;
 use mesh_abi::*;
-
-/// The library that cargo built for this test: `cargo test` leaves it in `deps`, `cargo build` beside it as well, so the newer
-/// of the two is the one.
-fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let deps = test.parent().unwrap();
-    let built = |folder: &Path| {
-        let path = folder.join("libnccl_net_mesh.so");
-        path.metadata().and_then(|data| data.modified()).ok().map(|when| (when, path))
-    };
-    [built(deps), deps.parent().and_then(built)]
-        .into_iter()
-        .flatten()
-        .max()
-        .unwrap_or_else(|| panic!("no libnccl_net_mesh.so at {}", deps.display()))
-        .1
-}
 
 /// The C program, compiled once.
 fn program() -> &'static Path {
@@ -53,7 +40,7 @@ fn address() -> Option<Ipv4Addr> {
 
 fn run(what: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program());
-    command.arg(library()).arg(what);
+    command.arg(plugin_file()).arg(what);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("NCCL_")) {
         command.env_remove(name);
     }
@@ -206,7 +193,7 @@ fn the_banner_names_the_file_and_settings_are_warned_about_once() {
 #[test]
 fn the_library_needs_no_rdma_and_no_cuda() {
     // given the file's dynamic section
-    let Ok(out) = Command::new("readelf").arg("-d").arg(library()).output() else {
+    let Ok(out) = Command::new("readelf").arg("-d").arg(plugin_file()).output() else {
         eprintln!("skipped: readelf is not installed");
         return;
     };
