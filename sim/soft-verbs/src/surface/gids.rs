@@ -13,7 +13,7 @@ use crate::plan::{Plan, PortPlan};
 pub const TABLE: u32 = 16;
 /// The partition every port is a full member of.
 const PARTITION: u16 = 0xffff;
-/// `_ibv_query_gid_type` of rdma-core's private interface: RoCE v1 (or InfiniBand), and RoCE v2.
+/// What the private `ibv_query_gid_type` answers: for RoCE v1 (or InfiniBand), and for RoCE v2.
 const PRIVATE_TYPES: [c_uint; 2] = [0, 1];
 
 /// A port's GUID, network byte order.
