@@ -14,6 +14,8 @@ const GET: u8 = b'G';
 /// Longest name or value.
 const LIMIT: u32 = 1 << 16;
 
+const GONE: &str = "the hub is gone";
+
 type Store = Arc<(Mutex<HashMap<String, Vec<u8>>>, Condvar)>;
 
 /// A node's end.
@@ -43,8 +45,9 @@ impl Hub {
         }
         let stream = loop {
             match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-                Ok(stream) => break stream,
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                // Before the hub listens, a connection to a port of this range may by chance be one to itself.
+                Ok(stream) if stream.local_addr().unwrap() != stream.peer_addr().unwrap() => break stream,
+                _ => std::thread::sleep(Duration::from_millis(5)),
             }
         };
         stream.set_nodelay(true).unwrap();
@@ -74,19 +77,33 @@ impl Hub {
         }
     }
 
+    /// The last word of this rank. The hub ends when all of `ranks` have said it, so nobody waits for an answer.
+    pub(crate) fn leave(&self, ranks: &[usize]) {
+        let mut stream = self.stream.lock().unwrap();
+        tell(&mut stream, PUT, &format!("gone/{}", self.rank), &[]).unwrap_or_else(|error| panic!("{GONE}: {error}"));
+        if self.rank == 0 {
+            read_part(&mut stream).unwrap();
+            drop(stream);
+            for rank in ranks {
+                self.get(&format!("gone/{rank}"));
+            }
+        }
+    }
+
     fn ask(&self, what: u8, name: &str, value: &[u8]) -> Vec<u8> {
         let mut stream = self.stream.lock().unwrap();
-        let mut talk = || -> io::Result<Vec<u8>> {
-            let mut bytes = vec![what];
-            for part in [name.as_bytes(), value] {
-                bytes.extend((part.len() as u32).to_le_bytes());
-                bytes.extend(part);
-            }
-            stream.write_all(&bytes)?;
-            read_part(&mut stream)
-        };
-        talk().unwrap_or_else(|error| panic!("the hub is gone: {error}"))
+        let answer = tell(&mut stream, what, name, value).and_then(|()| read_part(&mut stream));
+        answer.unwrap_or_else(|error| panic!("{GONE}: {error}"))
     }
+}
+
+fn tell(stream: &mut TcpStream, what: u8, name: &str, value: &[u8]) -> io::Result<()> {
+    let mut bytes = vec![what];
+    for part in [name.as_bytes(), value] {
+        bytes.extend((part.len() as u32).to_le_bytes());
+        bytes.extend(part);
+    }
+    stream.write_all(&bytes)
 }
 
 fn serve(mut stream: TcpStream, store: &Store) -> io::Result<()> {

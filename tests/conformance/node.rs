@@ -184,11 +184,7 @@ impl Node {
     pub(crate) fn leave_with(self, ranks: &[usize]) {
         self.hub.barrier_of("end of the scenario", ranks);
         self.plugin.finalize(self.ctx).expect("finalize");
-        // Nobody needs the hub any more once all have said so; rank 0 ends last.
-        self.hub.put(&format!("gone/{}", self.rank), &[]);
-        if self.rank == 0 {
-            ranks.iter().for_each(|rank| drop(self.hub.get(&format!("gone/{rank}"))));
-        }
+        self.hub.leave(ranks);
     }
 }
 
