@@ -168,16 +168,16 @@ fn load() -> f64 {
 
 #[test]
 fn idle_nodes_cost_next_to_nothing() {
-    if load() > 0.5 {
-        // A busy machine charges processes for its interrupts and cold caches.
-        eprintln!("skipped: the machine is loaded");
-        return;
-    }
     let rows = rows("--shape ring --nodes 4 --sizes 64K --iters 1 --idle 2");
     let idle = rows.last().expect("rows");
     let percent = idle["idle_cpu_percent"].as_f64().unwrap_or_else(|| panic!("{idle}"));
-    assert!(percent < 2.0, "{idle}");
     assert!(number(idle, "open_connections") > 0, "{idle}");
+    if percent >= 2.0 && load() > 0.5 {
+        // A busy machine may charge processes for its interrupts.
+        eprintln!("skipped: {percent} % on a machine that is loaded");
+        return;
+    }
+    assert!(percent < 2.0, "{idle}");
 }
 
 fn job(options: &str, command: &[&str]) -> Ran {
