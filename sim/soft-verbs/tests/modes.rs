@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mesh_soft_verbs::abi::*;
 use mesh_soft_verbs::control::Control;
 use support::Scene;
-use support::ends::{Options, Verbs, pair, write_to};
+use support::ends::{End, Options, Verbs, pair, write_to};
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -28,6 +28,8 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("queue_overrun", queue_overrun),
     ("solicited", solicited),
     ("many_threads", many_threads),
+    ("nothing_arrives_after_error", nothing_arrives_after_error),
+    ("nothing_arrives_after_deregistration", nothing_arrives_after_deregistration),
 ];
 
 #[test]
@@ -57,13 +59,15 @@ fn the_clock_keeps_rate_and_latency() {
 }
 
 #[test]
-fn strict_mode_finds_misuse_and_the_usual_mode_does_not_mind() {
+fn strictness_overruns_wake_ups_threads_and_fences() {
     for engine in ["inline", "clock"] {
         let with = |more: &str| Scene::new(&fabric("100G", &format!("engine {engine}\n{more}")));
         with("strict on").run("slots_are_freed_by_polled_completions_only");
         with("").run("queue_overrun");
         with("").run("solicited");
         with("").run("many_threads");
+        with("").run("nothing_arrives_after_error");
+        with("").run("nothing_arrives_after_deregistration");
         with("strict on").run("many_threads");
     }
     Scene::new(&fabric("100G", "")).run("slots_are_freed_at_once");
@@ -286,4 +290,51 @@ fn many_threads() {
         assert_eq!(next, [EACH; 4]);
     });
     assert!(a.poll().is_none());
+}
+
+const BIG: usize = 4 << 20;
+
+/// Writes over and over into a peer on another thread, calls `stop` in the middle of it, and checks that the peer's memory does
+/// not change any more once `stop` has returned.
+fn nothing_arrives_after(stop: fn(&End<'_>)) {
+    let verbs = Verbs::load();
+    for _ in 0..10 {
+        let (mut a, b) = pair(&verbs, BIG, Options { sends: 1024, ..Options::default() });
+        a.memory.fill(0x55);
+        let (to, shared) = (b.address(), Everywhere(&a));
+        let last = std::thread::scope(|scope| {
+            let (to, shared) = (&to, &shared);
+            let writer = scope.spawn(move || {
+                loop {
+                    assert_eq!(shared.0.post(write_to(to, 0, 1, IBV_SEND_SIGNALED), &mut [shared.0.sge(0, BIG)]), 0);
+                    let status = shared.0.wait().status;
+                    if status != IBV_WC_SUCCESS {
+                        return status;
+                    }
+                }
+            });
+            let first = b.memory.as_ptr();
+            // SAFETY: inside the buffer, read as memory that others write.
+            while unsafe { first.read_volatile() } == 0 {
+                std::thread::yield_now();
+            }
+            stop(&b);
+            // SAFETY: as above; from here on nobody else may write, which is what is tested.
+            unsafe { first.cast_mut().write_bytes(0, BIG) };
+            writer.join().expect("ends")
+        });
+        assert!(matches!(last, IBV_WC_RETRY_EXC_ERR | IBV_WC_REM_ACCESS_ERR), "{last}");
+        let first = b.memory.as_ptr();
+        // SAFETY: as above.
+        assert!((0..BIG).all(|at| unsafe { first.add(at).read_volatile() } == 0), "a late write");
+    }
+}
+
+fn nothing_arrives_after_error() {
+    nothing_arrives_after(|end| end.to(IBV_QPS_ERR));
+}
+
+fn nothing_arrives_after_deregistration() {
+    // SAFETY: a live region, not used again.
+    nothing_arrives_after(|end| unsafe { assert_eq!((end.verbs.dereg_mr)(end.mr), 0) });
 }

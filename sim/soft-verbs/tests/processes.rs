@@ -6,6 +6,7 @@ mod support;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use mesh_soft_verbs::abi::*;
@@ -23,7 +24,8 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("poller_of_memory", poller_of_memory),
     ("writer_of_memory", writer_of_memory),
     ("idle", idle),
-    ("survivor", survivor),
+    ("survivor", || survivor(0)),
+    ("survivor_with_data", || survivor(4096)),
     ("victim_of_the_cable", victim_of_the_cable),
 ];
 
@@ -86,7 +88,8 @@ const MESSAGES: u64 = 400;
 
 fn sender() {
     let verbs = Verbs::load();
-    let mut end = End::open(&verbs, "m0", 1 << 16, Options { sends: 16, ..Options::default() });
+    let mut end =
+        End::open(&verbs, "m0", 1 << 16, Options { sends: 16, timeout: 20, retries: 7, ..Options::default() });
     let peer = meet(&end, "a", "b");
     end.connect(&peer);
     for number in 0..MESSAGES {
@@ -151,7 +154,7 @@ const ROUNDS: u64 = 20_000;
 
 fn writer_of_memory() {
     let verbs = Verbs::load();
-    let mut end = End::open(&verbs, "m0", 64, Options::default());
+    let mut end = End::open(&verbs, "m0", 64, Options { timeout: 20, retries: 7, ..Options::default() });
     let peer = meet(&end, "a", "b");
     end.connect(&peer);
     for round in 1..=ROUNDS {
@@ -193,19 +196,20 @@ fn poller_of_memory() {
 
 #[test]
 fn a_killed_peer_is_noticed_and_its_things_are_freed() {
-    for engine in ["inline", "clock"] {
-        // given two connected processes
+    for (engine, player) in [("inline", "survivor"), ("inline", "survivor_with_data"), ("clock", "survivor")] {
+        // given two connected processes that have talked
         let scene = Scene::new(&format!("{FABRIC}engine {engine}\n"));
         let mut idle = scene.scenario("idle", "b");
-        let survivor = scene.scenario("survivor", "a");
-        hear(&scene.folder, "connected");
+        let survivor = scene.scenario(player, "a");
+        hear(&scene.folder, "written");
         let control = Control::open(&scene.file()).expect("opens");
         assert_eq!(control.sweep(), 0, "all live");
         // when one is killed, not even reaped
         idle.kill().expect("kills");
+        wait_for_death(&idle);
         tell(&scene.folder, "killed", "");
         // then the other's requests run out of retries, with data and without
-        succeed("survivor", survivor);
+        succeed(player, survivor);
         // and everything of the dead is freed: context, queue, queue pair, region
         let freed = control.sweep();
         assert!(freed >= 4, "{freed} freed");
@@ -214,6 +218,14 @@ fn a_killed_peer_is_noticed_and_its_things_are_freed() {
         assert_eq!(fifos, 0, "FIFOs left");
         idle.wait().expect("reaped");
     }
+}
+
+/// Waits until a child is dead, and leaves it to be reaped.
+fn wait_for_death(child: &Child) {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: `info` is room for the call to fill.
+    let code = unsafe { libc::waitid(libc::P_PID, child.id(), info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+    assert_eq!(code, 0);
 }
 
 fn idle() {
@@ -228,9 +240,8 @@ fn idle() {
     std::thread::sleep(Duration::from_secs(300));
 }
 
-fn survivor() {
+fn survivor(bytes: usize) {
     let verbs = Verbs::load();
-    // Two queue pairs: one for a request with data, one for a request without.
     let end = End::open(&verbs, "m0", 4096, Options { timeout: 10, ..Options::default() });
     let peer = meet(&end, "a", "b");
     end.connect(&peer);
@@ -242,10 +253,11 @@ fn survivor() {
     hear(&scene_folder(), "connected");
     assert_eq!(end.post(write(1), &mut [end.sge(0, 4096)]), 0);
     assert_eq!(end.wait().status, IBV_WC_SUCCESS);
+    tell(&scene_folder(), "written", "");
     hear(&scene_folder(), "killed");
     // A peer that answered within the last millisecond counts as alive.
     std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(end.post(write(2), &mut []), 0);
+    assert_eq!(end.post(write(2), &mut [end.sge(0, bytes)]), 0);
     let wc = end.wait();
     assert_eq!((wc.wr_id, wc.status), (2, IBV_WC_RETRY_EXC_ERR));
 }

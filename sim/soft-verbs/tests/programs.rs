@@ -7,6 +7,7 @@ mod support;
 
 use std::net::TcpListener;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use support::{Scene, finish, text};
 
@@ -21,23 +22,31 @@ fn installed(program: &str) -> bool {
     found.status.success()
 }
 
-/// A TCP port that is free now.
+/// A TCP port that is free now, below those that the kernel gives to others meanwhile.
 fn free_port() -> String {
-    let probe = TcpListener::bind("127.0.0.1:0").expect("a port");
-    probe.local_addr().expect("bound").port().to_string()
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(31).wrapping_add(SERIAL.fetch_add(1, Ordering::Relaxed));
+        let port = 18_000 + number % 10_000;
+        if TcpListener::bind(("0.0.0.0", port as u16)).is_ok() {
+            return port.to_string();
+        }
+    }
 }
 
 /// Waits until a server listens, looking from outside: connecting would take the one connection it accepts.
-fn listening(server: &mut Child, port: &str) {
+fn listening(mut server: Child, port: &str) -> Child {
     let wanted = format!(":{:04X} ", port.parse::<u16>().expect("a number"));
     for _ in 0..3000 {
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
         // Local address, remote address, state 0A: listening.
         let listens = |line: &str| line.contains(&wanted) && line.contains(" 0A ");
         if tables.iter().any(|table| table.lines().any(listens)) {
-            return;
+            return server;
         }
-        assert!(server.try_wait().expect("waits").is_none(), "the server ended before it listened");
+        if server.try_wait().expect("waits").is_some() {
+            panic!("the server ended before it listened: {}", text(&finish(server)));
+        }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     panic!("the server does not listen");
@@ -51,8 +60,7 @@ fn both(scene: &Scene, program: &str, arguments: &[&str], client_device: &str) -
         command.args(["-p", &port, "-d", device]).args(arguments);
         command
     };
-    let mut server = with("a", "m0").spawn().expect("starts");
-    listening(&mut server, &port);
+    let server = listening(with("a", "m0").spawn().expect("starts"), &port);
     let client = with("b", client_device).arg("127.0.0.1").spawn().expect("starts");
     let (client, server) = (finish(client), finish(server));
     (text(&client), text(&server), client.status.success() && server.status.success())

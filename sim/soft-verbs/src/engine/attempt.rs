@@ -189,7 +189,8 @@ impl Exchange<'_> {
             self.break_peer(abi::IBV_EVENT_QP_ACCESS_ERR);
             Err(abi::IBV_WC_REM_ACCESS_ERR.into())
         };
-        region.users.fetch_sub(1, Ordering::SeqCst);
+        // Never below zero: the slot may have been taken anew while we were counted.
+        let _ = region.users.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |users| users.checked_sub(1));
         result
     }
 

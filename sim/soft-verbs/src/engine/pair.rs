@@ -292,14 +292,16 @@ impl Pair {
         }
     }
 
-    /// Changes to initialised, ready to receive or ready to send; `patience` is kept if given.
-    pub fn set_state(&self, state: u32, patience: Option<Patience>) {
+    /// Changes from state `from` to initialised, ready to receive or ready to send, and keeps the time limits. False, and
+    /// nothing is changed, if the state is another: a peer may break the pair at any moment.
+    pub fn set_state(&self, from: u32, to: u32, patience: Patience) -> bool {
         let mut queue = self.queue();
-        if let Some(patience) = patience {
-            queue.patience = patience;
+        if self.cell.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return false;
         }
-        self.cell.state.store(state, Ordering::SeqCst);
+        queue.patience = patience;
         self.show_state();
+        true
     }
 
     /// Changes to error: nothing arrives any more when this returns, and everything outstanding is flushed.

@@ -9,8 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::Fabric;
-use super::pair::{Pair, RETRY};
+use super::pair::Pair;
 use crate::process::now_ns;
+
+/// Longest sleep of the thread while requests wait, ns.
+const LONGEST_NAP: u64 = 1_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub struct Progress {
     pairs: RwLock<HashMap<u32, Arc<Pair>>>,
     waiting: Mutex<Vec<Arc<Pair>>>,
     count: AtomicUsize,
+    /// Times a pair was put on the list.
+    added: AtomicUsize,
     started: AtomicBool,
     work: Condvar,
 }
@@ -48,6 +53,7 @@ impl Progress {
             let mut list = self.list();
             list.push(pair.clone());
             self.count.store(list.len(), Ordering::Release);
+            self.added.fetch_add(1, Ordering::Relaxed);
             self.work.notify_one();
         }
         if !self.started.swap(true, Ordering::AcqRel) {
@@ -79,12 +85,12 @@ impl Progress {
         // SAFETY: changes the timer slack of the calling thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
         loop {
-            let pairs = {
+            let (pairs, added) = {
                 let mut list = self.list();
                 while list.is_empty() {
                     list = self.work.wait(list).unwrap_or_else(PoisonError::into_inner);
                 }
-                list.clone()
+                (list.clone(), self.added.load(Ordering::Relaxed))
             };
             let mut next = u64::MAX;
             for pair in pairs {
@@ -97,9 +103,12 @@ impl Progress {
             }
             let now = now_ns();
             if next > now && next != u64::MAX {
-                // Others may add work that is due sooner, and polls may finish what is waited for.
+                // Others may add work that is due sooner: then no sleep, or the end of it.
                 let list = self.list();
-                let nap = Duration::from_nanos((next - now).min(RETRY));
+                if self.added.load(Ordering::Relaxed) != added {
+                    continue;
+                }
+                let nap = Duration::from_nanos((next - now).min(LONGEST_NAP));
                 drop(self.work.wait_timeout(list, nap).unwrap_or_else(PoisonError::into_inner));
             }
         }

@@ -140,7 +140,11 @@ pub(super) unsafe fn object<'a>(context: *mut Context) -> &'a ContextObject {
 
 #[cfg_attr(feature = "library", unsafe(no_mangle))]
 pub unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
-    let (Some(fabric), false) = (fabric(), super::is_forked()) else { return null(libc::ENODEV) };
+    let Some(fabric) = fabric() else { return null(libc::ENODEV) };
+    if super::is_forked() {
+        eprintln!("soft verbs: a process forked from one that had opened a device cannot open any: let it exec");
+        return null(libc::ENODEV);
+    }
     // SAFETY: the device is one of ours.
     let port = unsafe { (*device.cast::<DeviceObject>()).port };
     static ONCE: std::sync::Once = std::sync::Once::new();
@@ -302,7 +306,8 @@ pub unsafe extern "C" fn ibv_query_port(context: *mut Context, port: u8, attr: *
 /// Speed in units of 100 Mb/s.
 #[cfg_attr(feature = "library", unsafe(no_mangle))]
 pub unsafe extern "C" fn ibv_query_port_speed(context: *mut Context, port: u32, speed: *mut u64) -> c_int {
-    if port != 1 || speed.is_null() {
+    // Some headers say that the port has eight bits: what lies above them is then not defined.
+    if port & 0xff != 1 || speed.is_null() {
         return libc::EINVAL;
     }
     // SAFETY: an open context; `speed` is the caller's to fill.

@@ -1,5 +1,6 @@
 //! Queue pairs: making, changing, asking, destroying.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,12 +18,13 @@ use crate::shared::layout::MAX_SGE;
 /// A queue pair with what the program does not see.
 #[repr(C)]
 pub(super) struct QpObject {
-    pub(super) public: QpEx,
+    /// Programs and the engine write into it.
+    pub(super) public: UnsafeCell<QpEx>,
     pub(super) pair: Arc<Pair>,
     pub(super) signal_all: bool,
     attributes: Mutex<QpAttr>,
     /// Requests between `wr_start` and `wr_complete`; whoever set `busy` owns it.
-    pub(super) building: std::cell::UnsafeCell<Building>,
+    pub(super) building: UnsafeCell<Building>,
     pub(super) busy: AtomicBool,
 }
 
@@ -31,8 +33,7 @@ pub(super) struct QpObject {
 /// # Safety
 /// `qp` came from a creation here and is not destroyed.
 pub(super) unsafe fn qp_object<'a>(qp: *mut Qp) -> &'a QpObject {
-    // SAFETY: the public struct is the first field of the object. The program writes only into `public`, which is not read
-    // through this reference but by `wr_*`, on the thread that wrote it.
+    // SAFETY: the public struct is the first field of the object; what is written behind this reference is in cells.
     unsafe { &*qp.cast::<QpObject>() }
 }
 
@@ -135,11 +136,11 @@ unsafe fn create(context: *mut Context, pd: *mut Pd, wanted: &Wanted, cap: &mut 
         events_completed: 0,
     };
     let made = Box::into_raw(Box::new(QpObject {
-        public: building::extended(base),
+        public: UnsafeCell::new(building::extended(base)),
         pair: pair.clone(),
         signal_all: wanted.signal_all,
         attributes: Mutex::new(QpAttr { cap: *cap, ..QpAttr::default() }),
-        building: std::cell::UnsafeCell::default(),
+        building: UnsafeCell::default(),
         busy: AtomicBool::new(false),
     }));
     pair.public.store(made.cast(), Ordering::Release);
@@ -154,13 +155,13 @@ pub extern "C" fn ibv_qp_to_qp_ex(qp: *mut Qp) -> *mut QpEx {
 
 #[cfg_attr(feature = "library", unsafe(no_mangle))]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
-    // SAFETY: by contract a live queue pair that no other thread uses any more.
-    let made = unsafe { Box::from_raw(qp.cast::<QpObject>()) };
-    // SAFETY: its context is still open.
-    let fabric = unsafe { object(made.public.base.context) }.fabric;
+    // SAFETY: by contract a live queue pair, whose context is open.
+    let (made, fabric) = unsafe { (qp_object(qp), object((*qp).context).fabric) };
     made.pair.retire();
     fabric.progress.remove(made.pair.number);
     fabric.shared.free_qp(made.pair.cell);
+    // SAFETY: the program uses it no more by contract, the engine not since it retired.
+    drop(unsafe { Box::from_raw(qp.cast::<QpObject>()) });
     0
 }
 
@@ -215,11 +216,11 @@ fn modify(made: &QpObject, asked: &QpAttr, mask: c_int, opened: &ContextObject) 
     match next {
         abi::IBV_QPS_RESET => made.pair.reset(),
         abi::IBV_QPS_ERR => made.pair.set_error(),
-        // A peer may have broken the pair meanwhile: an error state is left only by reset.
-        _ if made.pair.state() == abi::IBV_QPS_ERR => return Err(libc::EINVAL),
         _ => {
             let patience = Patience { timeout: kept.timeout, retries: kept.retry_cnt, rnr_retries: kept.rnr_retry };
-            made.pair.set_state(next, Some(patience));
+            if !made.pair.set_state(current, next, patience) {
+                return Err(libc::EINVAL);
+            }
         }
     }
     Ok(())
@@ -298,9 +299,10 @@ pub unsafe extern "C" fn ibv_query_qp(qp: *mut Qp, attr: *mut QpAttr, _mask: c_i
     let mut kept = *made.attributes.lock().unwrap_or_else(PoisonError::into_inner);
     kept.qp_state = made.pair.state();
     kept.cur_qp_state = kept.qp_state;
-    let (send_cq, recv_cq) = (made.public.base.send_cq, made.public.base.recv_cq);
+    // SAFETY: as above; these fields do not change.
+    let (qp_context, send_cq, recv_cq) = unsafe { ((*qp).qp_context, (*qp).send_cq, (*qp).recv_cq) };
     let told = QpInitAttr {
-        qp_context: made.public.base.qp_context,
+        qp_context,
         send_cq,
         recv_cq,
         srq: std::ptr::null_mut(),

@@ -1,5 +1,6 @@
 //! Completion queues and completion channels.
 
+use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -19,7 +20,8 @@ use crate::wake;
 /// A completion queue with what the program does not see.
 #[repr(C)]
 pub(super) struct CqObject {
-    public: Cq,
+    /// Programs count acknowledged events in it.
+    public: UnsafeCell<Cq>,
     fabric: &'static Fabric,
     cell: &'static CqCell,
     pub(super) slot: u32,
@@ -96,7 +98,13 @@ pub unsafe extern "C" fn ibv_create_cq(
         comp_events_completed: 0,
         async_events_completed: 0,
     };
-    let made = Box::new(CqObject { public, fabric: opened.fabric, cell, slot, idle: AtomicU32::new(0) });
+    let made = Box::new(CqObject {
+        public: UnsafeCell::new(public),
+        fabric: opened.fabric,
+        cell,
+        slot,
+        idle: AtomicU32::new(0),
+    });
     let cookie = made.cookie();
     let made = Box::into_raw(made);
     with_queues(|queues| queues.insert(cookie, made.expose_provenance()));
@@ -106,11 +114,12 @@ pub unsafe extern "C" fn ibv_create_cq(
 #[cfg_attr(feature = "library", unsafe(no_mangle))]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
     // SAFETY: by contract a live queue that no queue pair and no other thread uses any more.
-    let made = unsafe { Box::from_raw(cq.cast::<CqObject>()) };
+    let mut made = unsafe { Box::from_raw(cq.cast::<CqObject>()) };
     with_queues(|queues| queues.remove(&made.cookie()));
-    if !made.public.channel.is_null() {
+    let channel = made.public.get_mut().channel;
+    if !channel.is_null() {
         // SAFETY: channels outlive their queues.
-        unsafe { (*made.public.channel).refcnt -= 1 };
+        unsafe { (*channel).refcnt -= 1 };
     }
     made.cell.fifo.store(0, Ordering::Relaxed);
     made.fabric.shared.free_cq(made.cell);
