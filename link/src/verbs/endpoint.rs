@@ -31,8 +31,10 @@ use crate::{Event, Key, LinkError, PostError, Target, WRITE_HEADER, Window};
 
 /// Completions taken at once.
 const BATCH: usize = 16;
-/// Polls between two looks at the stream while the endpoint does not sleep.
+/// Polls between two looks at the stream, each a system call.
 const STREAM: u32 = 64;
+/// The same while armed, when a sleeper may have been woken because of it.
+const STREAM_ARMED: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {

@@ -163,7 +163,8 @@ impl Stream {
 /// The peer hung up without having said anything.
 fn silent() -> LinkError {
     LinkError::Protocol {
-        what: "the peer closed before it said its backend: it may use tcp on this link, this end verbs (choose the same on both nodes)",
+        what: "the peer closed before it said its backend: it uses tcp on this link and this end verbs (choose the same on both nodes), or it \
+               could not make its queue pair (see its log)",
         value: 0,
     }
 }

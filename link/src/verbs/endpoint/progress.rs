@@ -15,21 +15,29 @@ use super::super::receive::RECEIVE;
 use super::super::send::CreditWord;
 use super::super::stream::Came;
 use super::super::sys;
-use super::{Phase, STREAM, VerbsEndpoint};
+use super::{Phase, STREAM, STREAM_ARMED, VerbsEndpoint};
 use crate::{Event, LinkError};
 
 impl VerbsEndpoint {
     pub(super) fn poll_once<F: FnMut(Event<'_>)>(&mut self, sink: &mut F) -> Result<bool, LinkError> {
         let mut progress = false;
         self.polls = self.polls.wrapping_add(1);
-        if self.armed || self.phase != Phase::Open || self.polls.is_multiple_of(STREAM) {
-            progress |= self.listen()?;
+        // Descriptors are level-triggered: what is not looked at now wakes the next sleep at once.
+        let pause = if self.armed { STREAM_ARMED } else { STREAM };
+        let look = self.phase != Phase::Open || self.polls.is_multiple_of(pause);
+        if look && self.send_error.is_none() {
+            match self.listen() {
+                Ok(heard) => progress |= heard,
+                // As a failure to send: what the NIC has received comes before it.
+                Err(error) => self.send_error = Some(error),
+            }
         }
-        if self.armed && self.qp.cq.drain() {
+        let reaped = self.reap(sink)?;
+        progress |= reaped;
+        if self.armed && (look || reaped) && self.qp.cq.drain() {
             self.armed = false;
         }
-        progress |= self.reap(sink)?;
-        // A failure to send is kept, and returned once everything received has been reported.
+        // An error is kept, and returned once everything received has been reported.
         progress |= self.flush().unwrap_or(false);
         while let Some(id) = self.sender.pop_written() {
             progress = true;
