@@ -3,14 +3,15 @@
 
 mod fixture;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fixture::{Fixture, contents, drive, failure, fill, pattern, poll, settle, strict, until, verbs_ports};
+use fixture::{Fixture, Seen, contents, drive, failure, fill, pattern, poll, settle, strict, until, verbs_ports};
 use mesh_link::endpoint::{Backend, EndpointError};
 use mesh_link::memory::Slab;
 use mesh_link::tcp::Limits;
+use mesh_link::tcp::dial::listen;
 use mesh_link::verbs::{DeviceError, DeviceSet, Gid, PortState, VerbsError, VerbsLimits, survey};
 use mesh_link::{Endpoint, Key, LinkError, Target, Window};
 
@@ -228,6 +229,44 @@ fn a_cut_cable_is_told_with_both_ends_and_in_time() {
     let (mut near, mut far) = fixture.pair(Limits::default());
     near.post_message(b"back").unwrap();
     drive(&mut near, &mut far, 1);
+}
+
+#[test]
+fn a_killed_process_is_noticed_after_its_last_words() {
+    const CHILD: &str = "MESH_TEST_VERBS_CHILD";
+    const WORDS: usize = 20;
+    let Some(fixture) = Fixture::verbs() else { return };
+    if let Ok(port) = std::env::var(CHILD) {
+        // The process that is going to be killed: says its words, and then only waits.
+        let stream = fixture::connect(fixture.near, SocketAddrV4::new(fixture.far, port.parse().unwrap()));
+        let mut endpoint = Endpoint::new(stream, Limits::default(), &fixture.backend(strict())).unwrap();
+        for k in 0..WORDS {
+            endpoint.post_message(&[k as u8]).unwrap();
+        }
+        until("being killed", || endpoint.poll(|event| panic!("{event:?}")).is_err());
+        return;
+    }
+    // given another process at the other end
+    let listener = listen(SocketAddrV4::new(fixture.far, 0), 1).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_killed_process_is_noticed_after_its_last_words"])
+        .env(CHILD, listener.local_addr().unwrap().port().to_string())
+        .spawn()
+        .unwrap();
+    let stream = fixture::accept(&listener);
+    let mut endpoint = Endpoint::new(stream, Limits::default(), &fixture.backend(strict())).unwrap();
+    let mut seen = Vec::new();
+    // when it has spoken and is killed
+    until("its words to arrive", || {
+        poll(&mut endpoint, &mut seen).unwrap();
+        seen.len() == WORDS
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // then the link fails without anything being posted here
+    let (error, rest) = failure(&mut endpoint);
+    assert!(matches!(error, LinkError::Reset { .. } | LinkError::Completion(_)), "{error}");
+    assert!(rest.is_empty() && seen.iter().enumerate().all(|(k, e)| *e == Seen::Message(vec![k as u8])));
 }
 
 #[test]
