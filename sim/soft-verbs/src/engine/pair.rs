@@ -110,11 +110,11 @@ impl Pair {
         self.queue().patience
     }
 
-    /// Posts a request; carries it out at once if the engine is inline and nothing stands before it.
+    /// Posts requests, all or none; carries them out at once if the engine is inline and nothing stands before them.
     ///
     /// # Errors
-    /// The errno value: `EINVAL` in a state without sends, `ENOMEM` if the queue is full.
-    pub fn post(self: &Arc<Self>, mut request: Request) -> Result<(), i32> {
+    /// The errno value: `EINVAL` in a state without sends, `ENOMEM` if the queue has no room for all.
+    pub fn post(self: &Arc<Self>, requests: impl ExactSizeIterator<Item = Request>) -> Result<(), i32> {
         let mut queue = self.queue();
         let state = self.state();
         if !matches!(state, abi::IBV_QPS_RTS | abi::IBV_QPS_ERR) {
@@ -125,17 +125,20 @@ impl Pair {
         } else {
             queue.requests.len() as u64
         };
-        if taken >= u64::from(self.limits.sends) {
+        if taken + requests.len() as u64 > u64::from(self.limits.sends) {
             return Err(libc::ENOMEM);
         }
-        queue.posted += 1;
-        request.posted = queue.posted;
         let now = now_ns();
-        if self.fabric.plan.engine == Engine::Clock && state == abi::IBV_QPS_RTS {
-            let (from, to) = (self.cell.port.load(Ordering::Relaxed), self.cell.peer_port.load(Ordering::Relaxed));
-            self.fabric.reserve(&mut request, from, to, now);
+        let timed = self.fabric.plan.engine == Engine::Clock && state == abi::IBV_QPS_RTS;
+        for mut request in requests {
+            queue.posted += 1;
+            request.posted = queue.posted;
+            if timed {
+                let (from, to) = (self.cell.port.load(Ordering::Relaxed), self.cell.peer_port.load(Ordering::Relaxed));
+                self.fabric.reserve(&mut request, from, to, now);
+            }
+            queue.requests.push_back(request);
         }
-        queue.requests.push_back(request);
         let again = self.advance(&mut queue, now);
         drop(queue);
         if again.is_some() {

@@ -82,8 +82,14 @@ impl Progress {
 
     fn run(&self) {
         // The kernel otherwise adds 50 µs to every sleep of this thread.
-        // SAFETY: changes the timer slack of the calling thread only.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
+        // Nor may the program's signal handlers run on a thread that the program does not know.
+        // SAFETY: both change the calling thread only; the set is filled before it is used.
+        unsafe {
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
+            let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
+        }
         loop {
             let (pairs, added) = {
                 let mut list = self.list();

@@ -190,7 +190,7 @@ unsafe extern "C" fn wr_complete(qp: *mut QpEx) -> c_int {
     let built = unsafe { with(qp, |made, building| build(made, std::mem::take(building))) };
     // SAFETY: a live queue pair.
     let made = unsafe { qp_object(qp.cast()) };
-    let result = built.and_then(|requests| requests.into_iter().try_for_each(|request| made.pair.post(request)));
+    let result = built.and_then(|requests| made.pair.post(requests.into_iter()));
     made.busy.store(false, Ordering::Release);
     result.err().unwrap_or(0)
 }

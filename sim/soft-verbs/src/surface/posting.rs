@@ -21,7 +21,7 @@ pub(super) unsafe extern "C" fn post_send(qp: *mut Qp, mut wr: *mut SendWr, bad:
         // SAFETY: a chain of the caller's requests.
         let asked = unsafe { &*wr };
         // SAFETY: as above.
-        let posted = unsafe { request(made, asked) }.and_then(|request| made.pair.post(request));
+        let posted = unsafe { request(made, asked) }.and_then(|request| made.pair.post(std::iter::once(request)));
         if let Err(code) = posted {
             // SAFETY: `bad` is the caller's to fill.
             unsafe { bad.write(wr) };
