@@ -79,7 +79,7 @@ pub(crate) enum NetError {
     #[error(
         "mesh[E59] node {node}: the leg of the connection {way} {peer} over {link} broke: {source}; {open} transfers were open"
     )]
-    Leg { node: String, way: &'static str, peer: String, link: String, source: LinkError, open: u32 },
+    Leg { node: String, way: &'static str, peer: String, link: String, source: Box<LinkError>, open: u32 },
     /// A posted transfer stands still.
     #[error(
         "mesh[E40] node {node}: the connection {way} {peer} has made no progress for {seconds} s: message {seq} waits for {what} \

@@ -2,6 +2,7 @@
 //!
 //! Owned by a connection, so by NCCL's progress thread, and at the end by the service thread.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -23,6 +24,8 @@ pub(super) struct Lanes {
     pub(super) endpoints: Vec<TcpEndpoint>,
     /// Payload sent over the link of each lane.
     pub(super) sent: Vec<Arc<AtomicU64>>,
+    /// The two ports of each lane's link; a broken socket does not know its peer any more.
+    ports: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// "to" or "from".
     pub(super) way: &'static str,
     pub(super) peer: String,
@@ -45,18 +48,17 @@ pub(super) enum Fault {
 
 impl Lanes {
     pub(super) fn new(node: Arc<Node>, endpoints: Vec<TcpEndpoint>, way: &'static str, peer: String) -> Self {
-        let counter = |e: &TcpEndpoint| {
-            let address = |a: std::io::Result<std::net::SocketAddr>| match a {
-                Ok(std::net::SocketAddr::V4(a)) => *a.ip(),
-                _ => std::net::Ipv4Addr::UNSPECIFIED,
-            };
-            node.agent.links().of(address(e.local_addr()), address(e.peer_addr()))
+        let port = |a: std::io::Result<SocketAddr>| match a {
+            Ok(SocketAddr::V4(a)) => *a.ip(),
+            _ => Ipv4Addr::UNSPECIFIED,
         };
-        let sent = endpoints.iter().map(counter).collect();
+        let ports: Vec<_> = endpoints.iter().map(|e| (port(e.local_addr()), port(e.peer_addr()))).collect();
+        let sent = ports.iter().map(|(local, remote)| node.agent.links().of(*local, *remote)).collect();
         Self {
             node,
             endpoints,
             sent,
+            ports,
             way,
             peer,
             failed: None,
@@ -108,11 +110,9 @@ impl Lanes {
         let (node, way, peer) = (self.node.name.clone(), self.way, self.peer.clone());
         let error = match fault {
             Fault::Link(lane, source) => {
-                let ends =
-                    |a: std::io::Result<std::net::SocketAddr>| a.map_or_else(|_| "?".into(), |a| a.ip().to_string());
-                let e = &self.endpoints[lane];
-                let link = format!("{} - {}", ends(e.local_addr()), ends(e.peer_addr()));
-                NetError::Leg { node, way, peer, link, source, open }
+                let link =
+                    self.ports.get(lane).map_or_else(|| "?".into(), |(local, remote)| format!("{local} - {remote}"));
+                NetError::Leg { node, way, peer, link, source: Box::new(source), open }
             }
             Fault::Flow(source @ mesh_relay::send::FlowError::TooLarge { .. }) => {
                 NetError::TooLarge { node, way, peer, source }

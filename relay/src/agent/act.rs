@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::thread::{DIAL, Dialed, Runner};
 use super::{Incoming, Outgoing};
 use crate::engine::{Action, DialId, Event, LegId, Time};
-use crate::wire::{HEADER_BYTES, Msg};
+use crate::wire::{HEADER_BYTES, Msg, Refusal};
 
 impl Runner {
     pub(super) fn carry_out(&mut self, now: Time) {
@@ -88,9 +88,12 @@ impl Runner {
             },
             Action::Connected { request, legs, path, early } => {
                 let lanes = self.take_lanes(&legs);
+                let whole = lanes.len() == legs.len();
                 if let Some(mailbox) = self.connects.remove(&request) {
+                    // A leg may have failed in the very poll that completed the connection.
+                    let outcome = if whole { Ok(Outgoing { lanes, path, early }) } else { Err(self.lost_lane()) };
                     // The mailbox has room for one, and there is one outcome.
-                    let _ = mailbox.push(Ok(Outgoing { lanes, path, early }));
+                    let _ = mailbox.push(outcome);
                 }
             }
             Action::ConnectFailed { request, why } => {
@@ -100,6 +103,10 @@ impl Runner {
             }
             Action::Accepted { listener, legs, relays, peer, early } => {
                 let lanes = self.take_lanes(&legs);
+                if lanes.len() != legs.len() {
+                    // The sender has lost a leg too, and asks again or gives up.
+                    return;
+                }
                 let incoming = Incoming { lanes, relays, peer, early };
                 if let Some(Err(lost)) = self.accepts.get(&listener).map(|m| m.push(incoming)) {
                     warn!("mesh[E52] node {}: nobody fetches connections from this listener", self.shared.node);
@@ -111,6 +118,11 @@ impl Runner {
             Action::Note(event) => self.log(&event),
             Action::Send { .. } | Action::Forward { .. } | Action::Deliver { .. } => {}
         }
+    }
+
+    fn lost_lane(&self) -> Refusal {
+        let text = format!("mesh[E59] node {}: a leg of the connection broke just as it was made", self.shared.node);
+        Refusal { code: crate::code::LEG_BROKEN, text }
     }
 
     fn take_lanes(&mut self, legs: &[LegId]) -> Vec<TcpEndpoint> {
