@@ -190,10 +190,52 @@ fn a_full_conversation_needs_no_second_receive() {
     assert_eq!((near.error(), far.error()), (None, None));
 }
 
-/// Runs the virtual machine's `cable`; false if this is not that machine.
-fn cable(action: &str) -> bool {
+/// Runs a command of the virtual machine; false if this is not that machine.
+fn in_machine(command: &str) -> bool {
+    let mut words = command.split(' ');
     std::env::var_os("RDMA_VM").is_some()
-        && Command::new("cable").args(["0", action]).status().is_ok_and(|status| status.success())
+        && Command::new(words.next().unwrap()).args(words).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_port_that_changed_since_the_start_is_told() {
+    let Some(_fixture) = Fixture::verbs() else { return };
+    // given devices opened by the addresses of the second cable, and streams between them
+    let (near, far) = (Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 1, 2));
+    if !in_machine("cable 1 state") {
+        println!("skipped: no second cable outside tests/rdma-vm/run.sh");
+        return;
+    }
+    let set = DeviceSet::open(&[near, far], None).unwrap();
+    let (stream, _other) = fixture::streams(near, far);
+    let refusal = || {
+        let backend = Backend::Verbs(set.clone(), strict());
+        match Endpoint::new(stream.try_clone().unwrap(), Limits::default(), &backend) {
+            Err(EndpointError::Verbs(VerbsError::Device(error))) => Some(error),
+            Err(other) => panic!("{other}"),
+            Ok(_) => None,
+        }
+    };
+    assert!(refusal().is_none());
+    // when the cable is cut, then both opening and connecting tell that the port is down
+    assert!(in_machine("cable 1 cut"));
+    for error in [DeviceSet::open(&[near], None).unwrap_err(), refusal().unwrap()] {
+        assert!(
+            matches!(error, DeviceError::PortNotActive { address, state: PortState::Down, .. } if address == near),
+            "{error}"
+        );
+    }
+    assert!(in_machine("cable 1 join"));
+    until("the port", || refusal().is_none());
+    // when the address goes, then connecting tells where it was and what the port has now
+    assert!(in_machine("ip addr del 10.77.1.1/30 dev n01r"));
+    let error = refusal().unwrap();
+    assert!(matches!(&error, DeviceError::GidGone { address, port: 1, .. } if *address == near), "{error}");
+    assert!(error.to_string().contains("only link-local GIDs"), "{error}");
+    // and when it is back, all is well, wherever in the table it is
+    assert!(in_machine("ip addr add 10.77.1.1/30 dev n01r"));
+    assert!(in_machine("ip route add 10.77.1.2/32 dev n01r src 10.77.1.1 table 10"));
+    until("the address", || refusal().is_none());
 }
 
 #[test]
@@ -205,7 +247,7 @@ fn a_cut_cable_is_told_with_both_ends_and_in_time() {
     let (from, into) = (fixture.slab(1, 64), fixture.slab(1, 64));
     let (key, base) = far.expose(into.slot(0)).unwrap();
     // given a cable that is cut
-    if !cable("cut") {
+    if !in_machine("cable 0 cut") {
         println!("skipped: no cable to cut outside tests/rdma-vm/run.sh");
         return;
     }
@@ -214,7 +256,7 @@ fn a_cut_cable_is_told_with_both_ends_and_in_time() {
     near.post_write(1, None, from.slot(0), Target { key, offset: base }, Some(1)).unwrap();
     let (error, _) = failure(&mut near);
     let took = begin.elapsed();
-    assert!(cable("join"));
+    assert!(in_machine("cable 0 join"));
     // then the NIC gives up after its four tries of 67 ms, not before, and the error names both ends and the times
     let LinkError::Completion(fault) = error else { panic!("{error}") };
     assert_eq!((fault.status, fault.timeout, fault.retries), (12, 14, 3), "{fault}");
