@@ -7,7 +7,7 @@ use super::device::DeviceError;
 use super::handshake::RECEIVES;
 use super::mr::RegisterError;
 
-/// What is particular to queue pairs; sizes common to all backends are in [`Limits`].
+/// What is particular to queue pairs; sizes common to all backends are in [`Limits`](crate::tcp::Limits).
 #[derive(Clone, Copy, Debug)]
 pub struct VerbsLimits {
     /// Receives kept posted, 8 to 32768: messages and notifications that may be under way to this end. 1 KiB each.
