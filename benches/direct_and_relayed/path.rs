@@ -7,8 +7,10 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use mesh_link::Endpoint;
+use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
-use mesh_link::tcp::{Limits, TcpEndpoint};
+use mesh_link::tcp::Limits;
 use mesh_link::{Event, Key, Target};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Outgoing};
 use mesh_relay::engine::{Config, ConnectRequest, MS, SendPath};
@@ -132,6 +134,7 @@ fn config(n: usize, addresses: Vec<Ipv4Addr>) -> AgentConfig {
         port: 17_917,
         prefixes: vec![30; engine.addresses.len()],
         limits: limits(),
+        backend: Backend::Tcp,
         spin: Duration::ZERO,
         core: CoreChoice::None,
         linger: Duration::from_secs(2),
@@ -175,7 +178,7 @@ fn connect(from: &Agent, to: &Agent, hops: Vec<HopAddr>, number: u8) -> Outcome<
 
 /// The sending end. Message `k` lies in slot `k` modulo the depth.
 struct Sender {
-    lanes: Vec<TcpEndpoint>,
+    lanes: Vec<Endpoint>,
     flow: SendFlow,
     /// Key and stride of the first relay's slots.
     slots: (u32, u32),
@@ -273,7 +276,7 @@ fn sender_event(flow: &mut SendFlow, lane: u8, event: &Event<'_>) -> Outcome<()>
 
 /// The receiving end. Message `k` lands in slot `k` modulo the depth.
 struct Receiver {
-    lanes: Vec<TcpEndpoint>,
+    lanes: Vec<Endpoint>,
     flow: RecvFlow,
     memory: Slab,
     /// Messages not yet done, with their sizes and the keys of their buffers, one a lane.
@@ -295,7 +298,7 @@ impl Receiver {
         let buffer = self.memory.slot(place as usize % DEPTH).sub(0, size).ok_or("too large")?;
         let mut keys = Vec::with_capacity(self.lanes.len());
         for lane in &mut self.lanes {
-            let key = lane.expose(buffer)?;
+            let (key, _) = lane.expose(buffer)?;
             Msg::Cts { stream: 0, seq, key: key.raw(), base: 0, capacity: size as u64 }.encode(&mut self.bytes);
             lane.post_message(&self.bytes)?;
             keys.push(key);

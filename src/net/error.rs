@@ -35,6 +35,12 @@ pub(crate) enum NetError {
         "mesh[E85] no interface of this host has an IPv4 address other than loopback; give each cabled port an address of its own subnet"
     )]
     NoPorts,
+    /// RDMA links were asked for and cannot be had.
+    #[error("mesh[E04] node {node}: NCCL_MESH_LINK=verbs, but {why}")]
+    NoVerbs { node: String, why: String },
+    /// The NICs would not take memory.
+    #[error("mesh[E05] node {node}: {why}")]
+    Pin { node: String, why: String },
     /// NCCL handed over something that is no handle of ours.
     #[error("mesh[E86] the peer's handle is not one of nccl-mesh ({what}); set NCCL_NET=Mesh on all nodes")]
     Handle { what: &'static str },
@@ -100,6 +106,8 @@ impl NetError {
             | Self::Topology { .. }
             | Self::NotInTopology { .. }
             | Self::NoSuchNode { .. }
+            | Self::NoVerbs { .. }
+            | Self::Pin { .. }
             | Self::NoPorts => NcclResult::SystemError,
             Self::Handle { .. } | Self::Version { .. } | Self::OtherTopology { .. } | Self::TooLarge { .. } => {
                 NcclResult::InvalidUsage

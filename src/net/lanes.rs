@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use mesh_link::tcp::TcpEndpoint;
-use mesh_link::{Event, LinkError};
+use mesh_link::{Endpoint, Event, LinkError};
 use mesh_relay::wire::{MAX_MESSAGE, Msg};
 
 use super::NetError;
@@ -21,7 +20,7 @@ const LOOKS: u32 = 4096;
 #[derive(Debug)]
 pub(super) struct Lanes {
     pub(super) node: Arc<Node>,
-    pub(super) endpoints: Vec<TcpEndpoint>,
+    pub(super) endpoints: Vec<Endpoint>,
     /// Payload sent over the link of each lane.
     pub(super) sent: Vec<Arc<AtomicU64>>,
     /// The two ports of each lane's link; a broken socket does not know its peer any more.
@@ -47,7 +46,7 @@ pub(super) enum Fault {
 }
 
 impl Lanes {
-    pub(super) fn new(node: Arc<Node>, endpoints: Vec<TcpEndpoint>, way: &'static str, peer: String) -> Self {
+    pub(super) fn new(node: Arc<Node>, endpoints: Vec<Endpoint>, way: &'static str, peer: String) -> Self {
         let port = |a: std::io::Result<SocketAddr>| match a {
             Ok(SocketAddr::V4(a)) => *a.ip(),
             _ => Ipv4Addr::UNSPECIFIED,

@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mesh_abi::HANDLE_BYTES;
+use mesh_link::Window;
+use mesh_link::endpoint::Backend;
 use mesh_relay::agent::{Connecting, Listening};
 use mesh_relay::engine::ConnectRequest;
 
@@ -36,7 +38,7 @@ pub(crate) use recv::RecvConn;
 pub(crate) use report::{at_exit, snapshot};
 pub(crate) use send::SendConn;
 
-use crate::plugin::Properties;
+use crate::plugin::{Pinned, Properties};
 
 /// A listener and the time since when somebody has been waiting for a connection.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub(crate) struct Listen {
     node: Arc<Node>,
     listening: Listening,
     since: Mutex<Option<Instant>>,
+    /// A connection whose last words of the set-up have not left yet.
+    settling: Mutex<Option<Box<RecvConn>>>,
 }
 
 /// A connection being set up, between two calls of `connect`.
@@ -97,12 +101,25 @@ pub(crate) fn properties() -> Properties {
     }
 }
 
+/// Makes memory known to the NICs; the answer is to be kept as long as the memory is used. Over TCP there is nothing to do. May take
+/// milliseconds.
+pub(crate) fn pin(window: Window) -> Result<Pinned, NetError> {
+    let Some(node) = node::get() else { return Ok(None) };
+    match node.backend() {
+        Backend::Verbs(devices, _) if !window.is_empty() => match devices.register(window) {
+            Ok(registration) => Ok(Some(Box::new(registration))),
+            Err(e) => Err(NetError::Pin { node: node.name.clone(), why: e.to_string() }),
+        },
+        _ => Ok(None),
+    }
+}
+
 pub(crate) fn listen() -> Result<(Box<Listen>, [u8; HANDLE_BYTES]), NetError> {
     let node = node::start()?;
     let token = random();
     let handle = node.handle(token).encode();
     let listening = node.agent.listen(token);
-    Ok((Box::new(Listen { node, listening, since: Mutex::new(None) }), handle))
+    Ok((Box::new(Listen { node, listening, since: Mutex::new(None), settling: Mutex::new(None) }), handle))
 }
 
 pub(crate) fn connect(bytes: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendConn>>, NetError> {
@@ -152,13 +169,24 @@ fn begin(bytes: &[u8; HANDLE_BYTES], pending: &mut HashMap<u64, Pending>) -> Res
 }
 
 pub(crate) fn accept(listen: &Listen) -> Result<Option<Box<RecvConn>>, NetError> {
-    if let Some(incoming) = listen.listening.poll() {
+    let mut settling = listen.settling.lock().unwrap_or_else(PoisonError::into_inner);
+    if settling.is_none()
+        && let Some(incoming) = listen.listening.poll()
+    {
         let peer = if incoming.relays == 0 {
             listen.node.name_of_port(incoming.peer)
         } else {
             format!("a sender behind {}", listen.node.name_of_port(incoming.peer))
         };
-        return RecvConn::new(Arc::clone(&listen.node), incoming, peer).map(|conn| Some(Box::new(conn)));
+        *settling = Some(Box::new(RecvConn::new(Arc::clone(&listen.node), incoming, peer)?));
+    }
+    if let Some(mut conn) = settling.take() {
+        // Nobody but us polls its legs now, and until the sender has had our answer it does not count as connected there.
+        if conn.settled()? {
+            return Ok(Some(conn));
+        }
+        *settling = Some(conn);
+        return Ok(None);
     }
     let mut since = listen.since.lock().unwrap_or_else(PoisonError::into_inner);
     let waited = since.get_or_insert_with(Instant::now).elapsed();

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use mesh_link::endpoint::Backend;
 use mesh_link::netdev;
 use mesh_link::tcp::{Keepalive, Limits};
+use mesh_link::verbs::{DeviceSet, VerbsLimits};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice};
 use mesh_relay::engine::{Config, MS};
 use mesh_relay::wire::HopAddr;
@@ -46,6 +48,7 @@ pub(crate) struct Node {
     pub(crate) settings: &'static Settings,
     pub(crate) agent: Agent,
     pub(crate) sent: Sent,
+    backend: Backend,
     ports: Vec<(Ipv4Addr, u8)>,
     control: Vec<Ipv4Addr>,
     known: Option<Known>,
@@ -124,7 +127,9 @@ impl Node {
         // Without a topology nobody can ask us to relay.
         let pool_slots = if known.is_some() && relay { pool_slots } else { 1 };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let backend = backend(settings, &name, &engine.addresses)?;
         let config = AgentConfig {
+            backend: backend.clone(),
             engine: Config { pool_slots, ..engine },
             port: settings.port,
             prefixes: ports.iter().map(|p| p.1).collect(),
@@ -140,11 +145,28 @@ impl Node {
         let memory = (u64::from(pool_slots) * u64::from(config.engine.stride())) >> 20;
         let agent = Agent::start(config).map_err(|e| NetError::Start(e.to_string()))?;
         info!(
-            "mesh[I03] node {name}: ports {}; TCP links on port {}; relay memory {memory} MiB (limit, never grows)",
+            "mesh[I03] node {name}: ports {}; {} links, agents on TCP port {}; relay memory {memory} MiB (limit, never grows)",
             list(&ports),
+            backend.name(),
             settings.port
         );
-        Ok(Self { name, key, settings, agent, sent: Sent::default(), ports, control, known, turns: Mutex::default() })
+        Ok(Self {
+            name,
+            key,
+            settings,
+            agent,
+            sent: Sent::default(),
+            backend,
+            ports,
+            control,
+            known,
+            turns: Mutex::default(),
+        })
+    }
+
+    /// What carries this node's links.
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.backend
     }
 
     /// A handle for a listener with this token.
@@ -293,6 +315,17 @@ impl Known {
         let nodes = self.topology.nodes();
         let longest = nodes.iter().flat_map(|to| self.router.distances(to.id)).flatten().max().unwrap_or(0);
         longest.saturating_sub(2).clamp(1, 30) as u8
+    }
+}
+
+/// What the settings want links to be carried by. RDMA that cannot be had is an error: nothing falls back in silence.
+fn backend(settings: &Settings, node: &str, addresses: &[Ipv4Addr]) -> Result<Backend, NetError> {
+    if settings.disable_rdma || settings.link == "tcp" {
+        return Ok(Backend::Tcp);
+    }
+    match DeviceSet::open(addresses, None) {
+        Ok(devices) => Ok(Backend::Verbs(devices, VerbsLimits::default())),
+        Err(e) => Err(NetError::NoVerbs { node: node.to_owned(), why: e.to_string() }),
     }
 }
 

@@ -43,6 +43,12 @@ impl RecvConn {
         Ok(Self { flow: RecvFlow::new(), lanes, keys: [[None; MAX_LANES]; DEPTH], closed })
     }
 
+    /// Whether all that was said so far has left.
+    pub(super) fn settled(&mut self) -> Result<bool, NetError> {
+        self.progress()?;
+        Ok(!self.lanes.endpoints.iter().any(mesh_link::Endpoint::wants_write))
+    }
+
     /// Posts a buffer. `flag_polled`: a GPU looks for flags inside it while it is written, so every 8-byte word must land whole and the
     /// last word of each 128-byte line last. `None`: not now, too many are open.
     pub(crate) fn irecv(&mut self, buffer: Window, flag_polled: bool) -> Result<Option<u32>, NetError> {
@@ -56,10 +62,10 @@ impl RecvConn {
             let endpoint = &mut self.lanes.endpoints[lane];
             let exposed = if flag_polled { endpoint.expose_ordered(buffer) } else { endpoint.expose(buffer) };
             match exposed {
-                Ok(key) => {
+                Ok((key, base)) => {
                     self.keys[place as usize][lane] = Some(key);
                     let capacity = buffer.len() as u64;
-                    self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key: key.raw(), base: 0, capacity })?;
+                    self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key: key.raw(), base, capacity })?;
                 }
                 Err(source) => self.lanes.post_failed(lane, source)?,
             }
@@ -89,8 +95,12 @@ impl RecvConn {
 
     /// Ends the connection, whatever is open: when this returns no buffer is written any more. Never waits.
     pub(crate) fn close(mut self: Box<Self>) {
-        for place in 0..DEPTH {
-            self.withdraw(place as u32);
+        for keys in &mut self.keys {
+            for (endpoint, key) in self.lanes.endpoints.iter_mut().zip(keys) {
+                if let Some(key) = key.take() {
+                    endpoint.revoke(key);
+                }
+            }
         }
         self.lanes.close();
     }

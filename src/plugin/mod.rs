@@ -54,3 +54,4 @@ pub use extra::nccl_mesh_snapshot;
 pub(crate) use extra::drain_at_exit;
 
 pub(crate) use inner::Properties;
+pub(crate) use registration::Pinned;

@@ -7,6 +7,7 @@
 //! A registration is a promise of NCCL that the range is valid memory until deregMr, and the bound that sends and receives
 //! are checked against.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +15,27 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use mesh_link::memory::Window;
 
-/// One registered range.
+/// Why a range was not registered.
 #[derive(Debug)]
+pub(crate) enum Refused<E> {
+    /// It wraps around the address space.
+    Wraps,
+    /// The NICs would not have it.
+    Pin(E),
+}
+
+/// One registered range.
 pub(crate) struct Registration {
     base: usize,
     len: usize,
     /// Never 0 and never used twice.
     id: u64,
+    /// What keeps the pages known to the NICs, if links need that; goes with the last owner.
+    _pinned: Pinned,
 }
+
+/// Something of the layer below that lives as long as the registration.
+pub(crate) type Pinned = Option<Box<dyn Any + Send + Sync>>;
 
 type Key = (usize, usize);
 
@@ -32,19 +46,34 @@ fn cache() -> MutexGuard<'static, HashMap<Key, Weak<Registration>>> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers a range, or gives the registration of the same range. `None` if it wraps around the address space.
-pub(crate) fn register(window: Window) -> Option<Arc<Registration>> {
+/// Registers a range, or gives the registration of the same range. `pin` makes the pages of a new one known to the NICs.
+///
+/// # Errors
+/// [`Refused`], with nothing registered.
+pub(crate) fn register<E>(
+    window: Window,
+    pin: impl FnOnce() -> Result<Pinned, E>,
+) -> Result<Arc<Registration>, Refused<E>> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let key = (window.addr(), window.len());
-    key.0.checked_add(key.1)?;
+    if key.0.checked_add(key.1).is_none() {
+        return Err(Refused::Wraps);
+    }
     let mut cache = cache();
     if let Some(known) = cache.get(&key).and_then(Weak::upgrade) {
-        return Some(known);
+        return Ok(known);
     }
+    let pinned = pin().map_err(Refused::Pin)?;
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    let registration = Arc::new(Registration { base: key.0, len: key.1, id });
+    let registration = Arc::new(Registration { base: key.0, len: key.1, id, _pinned: pinned });
     cache.insert(key, Arc::downgrade(&registration));
-    Some(registration)
+    Ok(registration)
+}
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration").field("base", &self.base).field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 impl Registration {
@@ -97,6 +126,10 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn register(window: Window) -> Option<Arc<Registration>> {
+        super::register(window, || Ok::<_, ()>(None)).ok()
+    }
 
     fn window(base: usize, len: usize) -> Window {
         // SAFETY: the window is registered only, never read or written.

@@ -12,7 +12,7 @@ use super::comm::{Comm, Head, Kind, cleared};
 use super::fault::Fault;
 use super::inner::Transport;
 use super::properties::check_device;
-use super::registration::{self, Registration};
+use super::registration::{self, Refused, Registration};
 
 /// # Safety
 /// `handle` has 128 writable bytes, at any alignment; `comm` is valid; either may be NULL, which is refused.
@@ -98,7 +98,10 @@ pub(super) unsafe fn reg_mr(
     }
     // SAFETY: valid memory until deregMr by the caller's promise; what is registered is only measured here.
     let window = unsafe { Window::new(data.cast(), len) };
-    let registration = registration::register(window).ok_or_else(|| Fault::Range { base: data.addr(), len })?;
+    let registration = registration::register(window, || crate::net::pin(window)).map_err(|refused| match refused {
+        Refused::Wraps => Fault::Range { base: data.addr(), len },
+        Refused::Pin(error) => Fault::net(&error),
+    })?;
     // SAFETY: `cleared` found it valid.
     unsafe { mhandle.write(registration.into_handle()) };
     Ok(())

@@ -132,6 +132,7 @@ impl Settings {
             node: None,
             port: 0,
             gid_index: None,
+            link: String::new(),
             disable_rdma: false,
             speed_mbps: None,
             chunk: 0,

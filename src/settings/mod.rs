@@ -59,6 +59,8 @@ pub struct Settings {
     pub port: u16,
     /// `GID_INDEX`: forced index; otherwise GIDs are found by address.
     pub gid_index: Option<u32>,
+    /// `LINK`: `tcp` or `verbs`.
+    pub link: String,
     /// `DISABLE_RDMA`: TCP links even where RDMA is at hand.
     pub disable_rdma: bool,
     /// `SPEED_MBPS`: speed to report, Mbit/s; otherwise from the topology, or 100000.

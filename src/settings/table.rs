@@ -106,9 +106,11 @@ static TABLE: &[Setting] = &[
     row!("PORT", number(1, 65535), "17917", "", "agent", port, Value::Number(n) => n as u16,
         "TCP port of agents, the same on all nodes."),
     row!("GID_INDEX", number(0, 255), "", "", "verbs links", gid_index, Value::Number(n) => Some(n as u32),
-        "RDMA links (links are TCP in this version): forces an index of the GID table. Unset: the GID that holds the port's address."),
+        "Not used yet: forces an index of the GID table. Unset: the GID that holds the port's address."),
+    row!("LINK", Kind::Choice(&["tcp", "verbs"]), "tcp", "", "links", link, Value::Text(t) => t,
+        "What carries links, the same on all nodes: tcp, or verbs (RDMA queue pairs, so far tried on soft verbs only)."),
     row!("DISABLE_RDMA", Kind::Switch, "0", "", "links", disable_rdma, Value::Switch(b) => b,
-        "1 uses TCP links even where RDMA is at hand. Links are TCP in this version."),
+        "1 uses TCP links whatever LINK says."),
     row!("SPEED_MBPS", number(1, 10_000_000), "", "Mbit/s", "plugin", speed_mbps, Value::Number(n) => Some(n as u32),
         "Speed reported to NCCL. Unset: from the topology, or 100000."),
 

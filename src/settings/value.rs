@@ -27,6 +27,8 @@ pub enum Kind {
     Text,
     /// A path.
     Path,
+    /// One of these words.
+    Choice(&'static [&'static str]),
     /// Core numbers with commas, `auto`, or `none`.
     Cores,
     /// Accepted, without effect; the reason.
@@ -63,6 +65,7 @@ impl Kind {
             Self::Switch => "0 or 1".to_owned(),
             Self::Text => "text".to_owned(),
             Self::Path => "a path".to_owned(),
+            Self::Choice(words) => words.join(" or "),
             Self::Cores => "core numbers with commas, auto, or none".to_owned(),
             Self::Idle(_) => "anything".to_owned(),
         }
@@ -81,6 +84,9 @@ impl Kind {
                 _ => None,
             },
             Self::Text | Self::Path => Some(Value::Text(text.to_owned())),
+            Self::Choice(words) => {
+                words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::Text((*word).to_owned()))
+            }
             Self::Cores => cores(text).map(Value::Cores),
             Self::Idle(_) => Some(Value::Idle),
         }

@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::Ordering;
 
 use mesh_link::poller::Interest;
-use mesh_link::tcp::TcpEndpoint;
 use mesh_link::tcp::dial::start_connect;
-use mesh_link::{Key, Target};
+use mesh_link::{Endpoint, Key, Target};
 use tracing::{info, warn};
 
+use super::legs::Exposed;
 use super::thread::{DIAL, Dialed, Runner};
 use super::{Incoming, Outgoing};
 use crate::engine::{Action, DialId, Event, LegId, Time};
@@ -36,9 +36,10 @@ impl Runner {
 
     fn send(&mut self, id: LegId, mut msg: Msg) {
         let Some(leg) = self.legs.get(id) else { return };
-        if let (Msg::Ready { key, .. } | Msg::TrunkReady { key, .. }, Some((exposed, _))) = (&mut msg, leg.exposed) {
-            // Over TCP the base stays 0.
-            *key = exposed.raw();
+        if let (Msg::Ready { key, base, .. } | Msg::TrunkReady { key, base, .. }, Some(exposed)) =
+            (&mut msg, leg.exposed)
+        {
+            (*key, *base) = (exposed.key.raw(), exposed.base);
         }
         msg.encode(&mut self.bytes);
         leg.send(&self.bytes);
@@ -66,22 +67,25 @@ impl Runner {
                 let window = self.slab.whole().sub(first as usize * stride, usize::from(count) * stride);
                 let Some(leg) = self.legs.get(id) else { return };
                 match window.map(|w| leg.endpoint.expose(w)) {
-                    Some(Ok(key)) => leg.exposed = Some((key, first)),
+                    Some(Ok((key, base))) => leg.exposed = Some(Exposed { key, base, first, count }),
                     // The leg is broken; its next poll says so.
                     _ => leg.endpoint.abort(),
                 }
             }
             Action::Drop { leg, graceful } => match self.legs.remove(leg) {
                 Some(mut leg) if graceful => {
-                    let _ = self.poller.remove(leg.endpoint.fd());
+                    self.unwatch(&leg.endpoint);
                     leg.push_backlog();
-                    if let Some((key, _)) = leg.exposed {
-                        leg.endpoint.withdraw(key);
+                    if let Some(exposed) = leg.exposed {
+                        // What was just queued has a chance to leave; then no byte may land in the slots any more, since they are lent
+                        // to somebody else next. An error shows at the peer.
+                        let _ = leg.endpoint.flush();
+                        leg.endpoint.revoke(exposed.key);
                     }
                     self.linger(now, leg.endpoint);
                 }
                 Some(mut leg) => {
-                    let _ = self.poller.remove(leg.endpoint.fd());
+                    self.unwatch(&leg.endpoint);
                     leg.endpoint.abort();
                 }
                 None => {}
@@ -125,11 +129,11 @@ impl Runner {
         Refusal { code: crate::code::LEG_BROKEN, text }
     }
 
-    fn take_lanes(&mut self, legs: &[LegId]) -> Vec<TcpEndpoint> {
+    fn take_lanes(&mut self, legs: &[LegId]) -> Vec<Endpoint> {
         let mut lanes = Vec::with_capacity(legs.len());
         for &id in legs {
             if let Some(mut leg) = self.legs.remove(id) {
-                let _ = self.poller.remove(leg.endpoint.fd());
+                self.unwatch(&leg.endpoint);
                 leg.push_backlog();
                 // What the engine has just answered must not wait for the new owner's first poll. An error shows then.
                 let _ = leg.endpoint.flush();

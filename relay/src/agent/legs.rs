@@ -5,17 +5,27 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use mesh_link::tcp::TcpEndpoint;
-use mesh_link::{Key, PostError};
+use mesh_link::{Endpoint, Key, PostError};
 
 use crate::engine::{LegId, Time};
 
+/// A run of the pool that a leg's peer may write.
+#[derive(Clone, Copy)]
+pub(super) struct Exposed {
+    pub(super) key: Key,
+    /// What the peer adds to offsets.
+    pub(super) base: u64,
+    /// First slot of the pool.
+    pub(super) first: u32,
+    pub(super) count: u16,
+}
+
 /// One leg.
 pub(super) struct Leg {
-    pub(super) endpoint: TcpEndpoint,
+    pub(super) endpoint: Endpoint,
     pub(super) remote: Ipv4Addr,
-    /// What the peer may write, and the first slot of the pool there.
-    pub(super) exposed: Option<(Key, u32)>,
+    /// What the peer may write.
+    pub(super) exposed: Option<Exposed>,
     /// Messages that found the endpoint's queue full.
     backlog: VecDeque<Vec<u8>>,
     /// Payload sent over this leg's link.
@@ -24,11 +34,22 @@ pub(super) struct Leg {
     pub(super) watches_write: bool,
     /// In the list of legs to be polled.
     pub(super) listed: bool,
+    /// Arrivals show on a descriptor.
+    pub(super) armed: bool,
 }
 
 impl Leg {
-    pub(super) fn new(endpoint: TcpEndpoint, remote: Ipv4Addr, sent: Arc<AtomicU64>) -> Self {
-        Self { endpoint, remote, exposed: None, backlog: VecDeque::new(), sent, watches_write: false, listed: false }
+    pub(super) fn new(endpoint: Endpoint, remote: Ipv4Addr, sent: Arc<AtomicU64>) -> Self {
+        Self {
+            endpoint,
+            remote,
+            exposed: None,
+            backlog: VecDeque::new(),
+            sent,
+            watches_write: false,
+            listed: false,
+            armed: false,
+        }
     }
 
     /// Queues a message; when the endpoint is full it waits here, in order. A broken endpoint says so when it is polled next.
@@ -52,7 +73,7 @@ impl Leg {
 
 /// A closed leg that still sends.
 pub(super) struct Lingering {
-    pub(super) endpoint: TcpEndpoint,
+    pub(super) endpoint: Endpoint,
     pub(super) until: Time,
 }
 
@@ -84,6 +105,11 @@ impl Legs {
     /// Takes a leg out to be polled, while the engine is told what comes of it; its number stays taken.
     pub(super) fn lift(&mut self, id: LegId) -> Option<Leg> {
         self.table.get_mut(id.0 as usize).and_then(Option::take)
+    }
+
+    /// All legs that can be polled now.
+    pub(super) fn each(&mut self) -> impl Iterator<Item = (LegId, &mut Leg)> {
+        self.table.iter_mut().enumerate().filter_map(|(n, leg)| Some((LegId(n as u32), leg.as_mut()?)))
     }
 
     pub(super) fn put_back(&mut self, id: LegId, leg: Leg) {

@@ -20,10 +20,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use mesh_link::Endpoint;
+use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Poller, Waker};
+use mesh_link::tcp::Limits;
 use mesh_link::tcp::dial::listen;
-use mesh_link::tcp::{Limits, TcpEndpoint};
 use thiserror::Error;
 
 use crate::code;
@@ -44,6 +46,8 @@ pub struct AgentConfig {
     pub prefixes: Vec<u8>,
     /// Times and buffers of sockets; the agent sizes the queues itself.
     pub limits: Limits,
+    /// What carries links, the same on all nodes.
+    pub backend: Backend,
     /// How long the thread polls without sleeping after something happened.
     pub spin: Duration,
     /// Where the thread runs.
@@ -92,6 +96,14 @@ pub enum AgentError {
         /// What the operating system says.
         source: std::io::Error,
     },
+    /// The NICs would not take the slots' memory.
+    #[error("mesh[E05] node {node}: relay slots: {why}")]
+    Pin {
+        /// This node.
+        node: String,
+        /// Why, with the remedy.
+        why: String,
+    },
     /// Something else of the operating system.
     #[error("mesh[E83] node {node}: cannot start the relay thread: {what}: {source}")]
     System {
@@ -108,7 +120,7 @@ pub enum AgentError {
 #[derive(Debug)]
 pub struct Outgoing {
     /// One a lane.
-    pub lanes: Vec<TcpEndpoint>,
+    pub lanes: Vec<Endpoint>,
     /// How payload travels.
     pub path: SendPath,
     /// Messages that came before the hand-over, with their lanes.
@@ -119,7 +131,7 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub struct Incoming {
     /// One a lane.
-    pub lanes: Vec<TcpEndpoint>,
+    pub lanes: Vec<Endpoint>,
     /// Relays in between.
     pub relays: u8,
     /// The sender's port, or the last relay's.
@@ -157,7 +169,7 @@ pub(crate) enum Command {
     Cancel(u64),
     Listen([u8; 16], u64, Arc<ArrayQueue<Incoming>>),
     Unlisten([u8; 16], u64),
-    Retire(Vec<TcpEndpoint>),
+    Retire(Vec<Endpoint>),
     Report(Arc<ArrayQueue<Report>>),
     Stop,
 }
@@ -214,6 +226,14 @@ impl Agent {
             mib: (slots as u64 * stride as u64) >> 20,
             source,
         })?;
+        let pinned = match &config.backend {
+            Backend::Tcp => None,
+            Backend::Verbs(devices, _) => Some(
+                devices
+                    .register(slab.whole())
+                    .map_err(|e| AgentError::Pin { node: node.clone(), why: e.to_string() })?,
+            ),
+        };
         let poller = Poller::new().map_err(system("epoll"))?;
         let waker = Waker::new(&poller, thread::WAKER).map_err(system("eventfd"))?;
         let shared = Arc::new(Shared {
@@ -225,7 +245,7 @@ impl Agent {
             links: LinkCounters::default(),
         });
         let engine = Engine::new(config.engine.clone());
-        let runner = thread::Runner::new(config, engine, slab, poller, listeners, Arc::clone(&shared))
+        let runner = thread::Runner::new(config, engine, (slab, pinned), poller, listeners, Arc::clone(&shared))
             .map_err(system("epoll"))?;
         let spawned = std::thread::Builder::new().name("mesh-relay".into()).spawn(move || runner.run());
         spawned.map_err(system("thread"))?;
@@ -253,7 +273,7 @@ impl Agent {
 
     /// Takes the legs of a closed connection: what they still have to send is sent in the background, for a bounded time. No payload
     /// may be queued on them, since its memory is no longer ours.
-    pub fn retire(&self, lanes: Vec<TcpEndpoint>) {
+    pub fn retire(&self, lanes: Vec<Endpoint>) {
         self.command(Command::Retire(lanes));
     }
 

@@ -12,11 +12,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use mesh_link::Event as LinkEvent;
+use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Interest, Poller, Ready};
+use mesh_link::tcp::Limits;
 use mesh_link::tcp::dial::{DialState, Dialing};
-use mesh_link::tcp::{Limits, TcpEndpoint};
+use mesh_link::verbs::Registration;
+use mesh_link::{Endpoint, Event as LinkEvent, Key};
 use tracing::{info, warn};
 
 use super::legs::{Leg, Legs, Lingering};
@@ -32,6 +34,9 @@ pub(super) const DIAL: u64 = 3 << 32;
 const LINGER: u64 = 4 << 32;
 const KIND: u64 = 0xffff_ffff << 32;
 
+/// How often closed queue pairs that still send are looked at.
+const LOOK: Time = 5_000_000;
+
 /// Legs polled between two looks at the poller.
 const ROUND: usize = 256;
 
@@ -42,6 +47,8 @@ pub(super) struct Runner {
     incoming: Limits,
     pub(super) config: AgentConfig,
     pub(super) engine: Engine,
+    /// Goes before the memory does.
+    _pinned: Option<Registration>,
     pub(super) slab: Slab,
     pub(super) poller: Poller,
     listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
@@ -72,7 +79,7 @@ impl Runner {
     pub(super) fn new(
         config: AgentConfig,
         engine: Engine,
-        slab: Slab,
+        (slab, pinned): (Slab, Option<Registration>),
         poller: Poller,
         listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
         shared: Arc<Shared>,
@@ -89,6 +96,7 @@ impl Runner {
             incoming,
             config,
             engine,
+            _pinned: pinned,
             slab,
             poller,
             listeners,
@@ -135,6 +143,9 @@ impl Runner {
         let mut busy_until = Instant::now();
         while !self.stop {
             let clock = Instant::now();
+            if matches!(self.config.backend, Backend::Verbs(..)) {
+                self.look_after_silent(clock < busy_until);
+            }
             let timeout =
                 if !self.list.is_empty() || clock < busy_until { Some(Duration::ZERO) } else { self.patience(clock) };
             let n = self.poller.wait(&mut ready, timeout)?;
@@ -158,6 +169,29 @@ impl Runner {
         Ok(())
     }
 
+    /// Arrivals on a queue pair show on no descriptor unless it is armed: while there is traffic such legs are polled in every round,
+    /// and before the thread sleeps each is armed and polled once more.
+    fn look_after_silent(&mut self, spinning: bool) {
+        if !spinning && !self.list.is_empty() {
+            return;
+        }
+        for (id, leg) in self.legs.each() {
+            if leg.listed || leg.armed || leg.endpoint.is_woken_by_itself() {
+                continue;
+            }
+            if !spinning {
+                // A leg that cannot be armed is broken; its poll says so.
+                leg.armed = leg.endpoint.arm().is_ok();
+            }
+            leg.listed = true;
+            self.list.push_back(id);
+        }
+    }
+
+    pub(super) fn unwatch(&self, endpoint: &Endpoint) {
+        unwatch(&self.poller, endpoint);
+    }
+
     fn time(&self, clock: Instant) -> Time {
         clock.duration_since(self.started).as_nanos() as Time
     }
@@ -165,7 +199,8 @@ impl Runner {
     /// How long the poller may wait.
     fn patience(&self, clock: Instant) -> Option<Duration> {
         let now = self.time(clock);
-        let linger = self.lingering.values().map(|l| l.until).min();
+        let linger =
+            self.lingering.values().map(|l| if l.endpoint.is_woken_by_itself() { l.until } else { now + LOOK }).min();
         self.engine.deadline().into_iter().chain(linger).min().map(|t| Duration::from_nanos(t.saturating_sub(now)))
     }
 
@@ -173,7 +208,12 @@ impl Runner {
         let low = (token & !KIND) as u32;
         match token & KIND {
             LISTENER => self.accept(now, low as usize),
-            LEG => self.enlist(LegId(low)),
+            LEG => {
+                if let Some(leg) = self.legs.get(LegId(low)) {
+                    leg.armed = false;
+                }
+                self.enlist(LegId(low));
+            }
             DIAL => self.dialed(now, low),
             LINGER => self.linger_on(low),
             _ => {
@@ -267,16 +307,19 @@ impl Runner {
     }
 
     fn add_leg(&mut self, stream: TcpStream, local: Ipv4Addr, remote: Ipv4Addr, limits: Limits) -> Option<LegId> {
-        let endpoint = match TcpEndpoint::new(stream, limits) {
+        let endpoint = match Endpoint::new(stream, limits, &self.config.backend) {
             Ok(endpoint) => endpoint,
             Err(e) => {
                 warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
                 return None;
             }
         };
-        let fd = endpoint.fd();
         let leg = self.legs.add(Leg::new(endpoint, remote, self.shared.links.of(local, remote)));
-        if let Err(e) = self.poller.add(fd, LEG | u64::from(leg.0), Interest::READ) {
+        let added = match self.legs.get(leg) {
+            Some(l) => watch(&self.poller, &l.endpoint, LEG | u64::from(leg.0), Interest::READ),
+            None => Ok(()),
+        };
+        if let Err(e) = added {
             warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
             self.legs.remove(leg);
             return None;
@@ -324,21 +367,22 @@ impl Runner {
         let polled = leg.endpoint.poll(|event| match event {
             LinkEvent::Message(bytes) => engine.on_message(now, id, bytes),
             LinkEvent::Written { id: slot } => engine.on_written(now, id, slot),
-            LinkEvent::Notified { offset, len, imm, .. } => {
-                let stride = slab.stride() as u64;
+            LinkEvent::Notified { key, offset, len, imm } => {
                 let mut header = [0; HEADER_BYTES];
-                let whole =
-                    len as usize >= HEADER_BYTES && offset == u64::from(imm) * stride && imm <= u32::from(u16::MAX);
-                if let (Some((_, first)), true) = (exposed, whole) {
-                    // The exposure bounds the offset, so the slot exists.
-                    slab.slot(first as usize + imm as usize).read_into(0, &mut header);
+                // A NIC tells neither key nor place: the slot is the one that the notification names.
+                let in_place = key == Key::UNKNOWN || offset == u64::from(imm) * slab.stride() as u64;
+                let slot = exposed.filter(|e| in_place && len as usize >= HEADER_BYTES && imm < u32::from(e.count));
+                let whole = slot.is_some();
+                if let Some(e) = slot {
+                    slab.slot(e.first as usize + imm as usize).read_into(0, &mut header);
                 }
                 // A write that is not a whole chunk has a length that no header matches.
                 engine.on_chunk(now, id, imm as u16, &header, if whole { len } else { 0 });
             }
         });
         let more = leg.push_backlog();
-        let wants_write = leg.endpoint.wants_write() || more;
+        let wants_write = leg.endpoint.interest().write || more;
+        leg.armed &= !matches!(polled, Ok(true));
         if wants_write != leg.watches_write {
             let interest = if wants_write { Interest::BOTH } else { Interest::READ };
             if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {
@@ -365,21 +409,20 @@ impl Runner {
 
     fn discard(&mut self, id: LegId) {
         if let Some(mut leg) = self.legs.remove(id) {
-            // It may have left the poller by its own error.
-            let _ = self.poller.remove(leg.endpoint.fd());
+            self.unwatch(&leg.endpoint);
             leg.endpoint.abort();
         }
     }
 
     /// Lets a closed leg send what it has.
-    pub(super) fn linger(&mut self, now: Time, mut endpoint: TcpEndpoint) {
+    pub(super) fn linger(&mut self, now: Time, mut endpoint: Endpoint) {
         endpoint.shutdown_write();
         if endpoint.error().is_some() {
             return;
         }
         let key = self.next_linger;
         self.next_linger = self.next_linger.wrapping_add(1);
-        if self.poller.add(endpoint.fd(), LINGER | u64::from(key), Interest::BOTH).is_ok() {
+        if watch(&self.poller, &endpoint, LINGER | u64::from(key), Interest::BOTH).is_ok() {
             let until = now + self.config.linger.as_nanos() as Time;
             self.lingering.insert(key, Lingering { endpoint, until });
         }
@@ -393,30 +436,49 @@ impl Runner {
                 Ok(false) => break,
                 Err(_) => {
                     // The peer has closed too, or the leg broke: either way it is over.
-                    let _ = self.poller.remove(l.endpoint.fd());
+                    unwatch(&self.poller, &l.endpoint);
                     self.lingering.remove(&key);
                     return;
                 }
             }
         }
-        if !l.endpoint.wants_write() {
+        if !l.endpoint.interest().write {
             // Only the end of the peer's stream is of interest now.
             let _ = self.poller.modify(l.endpoint.fd(), LINGER | u64::from(key), Interest::READ);
         }
     }
 
     fn expire(&mut self, now: Time) {
+        let silent: Vec<u32> =
+            self.lingering.iter().filter(|(_, l)| !l.endpoint.is_woken_by_itself()).map(|(key, _)| *key).collect();
+        for key in silent {
+            self.linger_on(key);
+        }
         if self.lingering.values().any(|l| l.until <= now) {
             let poller = &self.poller;
             self.lingering.retain(|_, l| {
                 let keep = l.until > now;
                 if !keep {
-                    let _ = poller.remove(l.endpoint.fd());
+                    unwatch(poller, &l.endpoint);
                     l.endpoint.abort();
                 }
                 keep
             });
         }
+    }
+}
+
+/// Adds an endpoint's descriptors to the poller.
+fn watch(poller: &Poller, endpoint: &Endpoint, token: u64, interest: Interest) -> std::io::Result<()> {
+    poller.add(endpoint.fd(), token, interest)?;
+    endpoint.completion_fd().map_or(Ok(()), |fd| poller.add(fd, token, Interest::READ))
+}
+
+/// Takes them out; one that has left by its own error is gone already.
+fn unwatch(poller: &Poller, endpoint: &Endpoint) {
+    let _ = poller.remove(endpoint.fd());
+    if let Some(fd) = endpoint.completion_fd() {
+        let _ = poller.remove(fd);
     }
 }
 

@@ -6,9 +6,10 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
-use mesh_link::tcp::{Limits, TcpEndpoint};
-use mesh_link::{Event, Key, Target};
+use mesh_link::tcp::Limits;
+use mesh_link::{Endpoint, Event, Key, Target};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Outgoing};
 use mesh_relay::engine::{Config, ConnectRequest, MS, SendPath};
 use mesh_relay::recv::RecvFlow;
@@ -57,6 +58,7 @@ pub fn config(name: &str, addresses: &[Ipv4Addr]) -> AgentConfig {
         port: 17_917,
         prefixes: vec![30; addresses.len()],
         limits: Limits::default(),
+        backend: Backend::Tcp,
         spin: Duration::ZERO,
         core: CoreChoice::None,
         linger: Duration::from_secs(2),
@@ -124,7 +126,7 @@ pub fn refused(from: &Agent, request: ConnectRequest) -> Refusal {
 
 /// Sends one message at a time.
 pub struct Sender {
-    pub lanes: Vec<TcpEndpoint>,
+    pub lanes: Vec<Endpoint>,
     pub relays: u8,
     flow: SendFlow,
     slots: (u32, u32),
@@ -200,7 +202,7 @@ impl Sender {
 
 /// Receives one message at a time.
 pub struct Receiver {
-    pub lanes: Vec<TcpEndpoint>,
+    pub lanes: Vec<Endpoint>,
     pub relays: u8,
     flow: RecvFlow,
     memory: Slab,
@@ -219,7 +221,7 @@ impl Receiver {
         let (place, seq) = self.flow.post(capacity as u64).expect("room");
         let mut bytes = Vec::new();
         for lane in &mut self.lanes {
-            let key = lane.expose(self.memory.slot(0).sub(0, capacity).expect("inside")).expect("expose").raw();
+            let key = lane.expose(self.memory.slot(0).sub(0, capacity).expect("inside")).expect("expose").0.raw();
             Msg::Cts { stream: 0, seq, key, base: 0, capacity: capacity as u64 }.encode(&mut bytes);
             lane.post_message(&bytes).expect("cts");
         }

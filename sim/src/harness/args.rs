@@ -20,6 +20,8 @@ pub enum LinkKind {
     /// TCP between the ports' addresses.
     #[default]
     Tcp,
+    /// RDMA queue pairs, on soft verbs.
+    Verbs,
 }
 
 impl LinkKind {
@@ -28,6 +30,7 @@ impl LinkKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
         }
     }
 }
@@ -38,6 +41,7 @@ impl FromStr for LinkKind {
     fn from_str(text: &str) -> Result<Self, ArgsError> {
         match text {
             "tcp" => Ok(Self::Tcp),
+            "verbs" => Ok(Self::Verbs),
             _ => Err(ArgsError::Link(text.to_owned())),
         }
     }
@@ -103,6 +107,8 @@ pub struct RunArgs {
     pub plugin: Option<PathBuf>,
     /// The preloaded library's file; `None`: beside this program.
     pub fabric: Option<PathBuf>,
+    /// The folder of soft verbs (`libibverbs.so.1`); `None`: `soft-verbs` beside this program.
+    pub soft_verbs: Option<PathBuf>,
     /// The program that runs a node, with its arguments; empty: this program with `sim node`.
     pub node_program: Vec<OsString>,
     /// Variables for every node.

@@ -29,6 +29,7 @@ pub mod scene;
 pub mod snapshot;
 mod sys;
 pub mod transport;
+mod verbs;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mesh_routing::Topology;
 use thiserror::Error;
 
-use super::args::{RunArgs, Work};
+use super::args::{LinkKind, RunArgs, Work};
+use super::verbs::SoftVerbs;
 
 /// The port that a run listens on to hold its block of loopback addresses.
 const LOCK_PORT: u16 = 47_811;
@@ -48,6 +49,14 @@ pub enum SceneError {
         file: &'static str,
         /// Folders.
         looked_in: String,
+    },
+    /// There is no soft verbs library.
+    #[error(
+        "no libibverbs.so.1 in {folder:?}; make it: cargo run --release -p mesh-soft-verbs --example build -- {}", folder.display()
+    )]
+    NoSoftVerbs {
+        /// Folder.
+        folder: PathBuf,
     },
     /// A file named by the user is missing.
     #[error("{path:?}: {source}")]
@@ -171,6 +180,7 @@ pub struct Scene {
     /// The plugin.
     plugin: PathBuf,
     environment: Vec<(String, String)>,
+    verbs: Option<SoftVerbs>,
     folder: Folder,
     _block: Block,
 }
@@ -192,6 +202,10 @@ impl Scene {
             Work::Job(job) if !job.plugin => PathBuf::new(),
             _ => find_beside(args.plugin.as_deref(), PLUGIN_FILE)?,
         };
+        let verbs = match args.link {
+            LinkKind::Tcp => None,
+            LinkKind::Verbs => Some(SoftVerbs::create(args.soft_verbs.as_deref(), topology)?),
+        };
         let block = Block::take()?;
         let folder = Folder::create()?;
         let fabric_file = folder.write("fabric", &fabric_text(topology, |index| block.place(index)))?;
@@ -207,6 +221,7 @@ impl Scene {
             library,
             plugin,
             environment: args.environment.clone(),
+            verbs,
             folder,
             _block: block,
         })
@@ -246,13 +261,16 @@ impl Scene {
             .env("NCCL_MESH_NODE", &self.names[node])
             .env("NCCL_MESH_STATS_FILE", self.statistics_file(node))
             .env("NCCL_MESH_METRICS_INTERVAL_SEC", "1")
-            // Links are TCP: adapters that this machine may have are not part of the fabric.
-            .env("NCCL_MESH_DISABLE_RDMA", "1")
             // A host has its cores to itself; here all nodes share them, and relays that spin or are pinned only hold up the others:
             // six nodes on 16 cores took 1.4 to 2 times as long for all-to-all.
             .env("NCCL_MESH_RELAY_CORES", "none")
-            .env("NCCL_MESH_SPIN_US", "0")
-            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+            .env("NCCL_MESH_SPIN_US", "0");
+        match &self.verbs {
+            // Adapters that this machine may have are not part of the fabric.
+            None => command.env("NCCL_MESH_DISABLE_RDMA", "1"),
+            Some(verbs) => verbs.enter(command, &self.names[node]),
+        };
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
     }
 }
 

@@ -25,6 +25,7 @@ fn args(work: Work) -> RunArgs {
         faults: Vec::new(),
         plugin: Some(any_file()),
         fabric: Some(any_file()),
+        soft_verbs: None,
         node_program: Vec::new(),
         environment: Vec::new(),
         timeout: Duration::from_secs(60),

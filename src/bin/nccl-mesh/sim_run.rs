@@ -32,9 +32,13 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     #[command(flatten)]
     shape: ShapeArgs,
-    /// What links are made of
+    /// What links are made of: tcp, or verbs (needs soft verbs, see docs/soft-verbs.md)
     #[arg(long, default_value = "tcp")]
     link: LinkKind,
+
+    /// Folder with the libibverbs.so.1 of soft verbs [default: soft-verbs beside this program]
+    #[arg(long, value_name = "FOLDER")]
+    soft_verbs: Option<PathBuf>,
     /// all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv
     #[arg(long, default_value = "all-reduce", conflicts_with = "command")]
     collective: Collective,
@@ -146,6 +150,7 @@ fn arguments(args: Args) -> Result<RunArgs, String> {
         faults: args.fault,
         plugin: args.plugin,
         fabric: None,
+        soft_verbs: args.soft_verbs,
         node_program: Vec::new(),
         environment: args.env,
         timeout: Duration::from_secs(timeout),
@@ -203,7 +208,7 @@ mod tests {
             "--collective broadcast --algo tree",
             "--collective all-reduce --distance 2",
             "--sizes 8X",
-            "--link verbs",
+            "--link rope",
             "--abi 7",
             "--abi 13",
             "--channels 0",
