@@ -351,9 +351,10 @@ impl Runner {
 
     /// The leg is to be polled in this round.
     pub(super) fn enlist(&mut self, id: LegId) {
-        if let Some(leg) = self.legs.get(id)
-            && !leg.listed
-        {
+        let Some(leg) = self.legs.get(id) else { return };
+        // What is posted now may have to wait for credits of the peer, and only arming asks to be woken when they come.
+        leg.armed = false;
+        if !leg.listed {
             leg.listed = true;
             self.list.push_back(id);
         }
