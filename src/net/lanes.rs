@@ -124,6 +124,32 @@ impl Lanes {
         self.latch(error)
     }
 
+    /// What one poll of a lane comes to: whether it moved anything, or the connection's end. `open`: transfers that would be lost.
+    pub(super) fn polled(
+        &mut self,
+        lane: usize,
+        fault: Option<Fault>,
+        polled: Result<bool, LinkError>,
+        closed: Option<u16>,
+        open: u32,
+    ) -> Result<bool, NetError> {
+        match (fault, polled) {
+            (None, Ok(moved)) => Ok(moved),
+            // An orderly close is followed by the end of the stream.
+            (None, Err(_)) if closed.is_some() => Ok(false),
+            (Some(fault), _) => self.fail_with(fault, open).map(|()| false),
+            (None, Err(e)) => self.fail_with(Fault::Link(lane, e), open).map(|()| false),
+        }
+    }
+
+    /// A connection that was closed while transfers are open has lost them.
+    pub(super) fn check_closed(&mut self, closed: Option<u16>, open: u32) -> Result<(), NetError> {
+        match closed {
+            Some(code) if open > 0 => self.fail_with(Fault::Closed(code), open),
+            _ => Ok(()),
+        }
+    }
+
     /// There was progress: the watchdog starts anew.
     pub(super) fn moved(&mut self) {
         self.looks = 0;

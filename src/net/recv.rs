@@ -1,7 +1,7 @@
 //! The receiving end of a connection: [`RecvFlow`] over real legs.
 //!
-//! Makes each posted buffer writable for the legs, tells the sender, and takes it back when the message is whole: a write after that is
-//! refused by the link. Polls on the caller's thread (NCCL's progress thread); no lock, allocation, log or clock per message.
+//! Makes each posted buffer writable for the legs, tells the sender, and takes it back when the message is whole: over TCP a later write
+//! is refused then; a NIC checks regions only, so a buffer that may still be written is taken back by breaking the leg. Polls on the caller's thread (NCCL's progress thread); no lock, allocation, log or clock per message.
 
 use mesh_link::memory::Window;
 use mesh_link::{Event, Key};
@@ -133,11 +133,7 @@ impl RecvConn {
                 break;
             }
         }
-        if let Some(code) = self.closed
-            && self.flow.open() > 0
-        {
-            self.lanes.fail_with(Fault::Closed(code), self.flow.open())?;
-        }
+        self.lanes.check_closed(self.closed, self.flow.open())?;
         Ok(any)
     }
 
@@ -169,13 +165,7 @@ impl RecvConn {
         for &place in &whole.places[..whole.len] {
             self.withdraw(place);
         }
-        match (fault, polled) {
-            (None, Ok(moved)) => Ok(moved),
-            // An orderly close is followed by the end of the stream.
-            (None, Err(_)) if self.closed.is_some() => Ok(false),
-            (Some(fault), _) => self.lanes.fail_with(fault, self.flow.open()).map(|()| false),
-            (None, Err(e)) => self.lanes.fail_with(Fault::Link(lane, e), self.flow.open()).map(|()| false),
-        }
+        self.lanes.polled(lane, fault, polled, self.closed, self.flow.open())
     }
 }
 

@@ -102,11 +102,7 @@ impl SendConn {
                 break;
             }
         }
-        if let Some(code) = self.closed
-            && self.flow.open() > 0
-        {
-            self.lanes.fail_with(Fault::Closed(code), self.flow.open())?;
-        }
+        self.lanes.check_closed(self.closed, self.flow.open())?;
         Ok(any)
     }
 
@@ -130,13 +126,7 @@ impl SendConn {
             };
             fault = outcome.err();
         });
-        match (fault, polled) {
-            (None, Ok(moved)) => Ok(moved),
-            // An orderly close is followed by the end of the stream.
-            (None, Err(_)) if self.closed.is_some() => Ok(false),
-            (Some(fault), _) => self.lanes.fail_with(fault, self.flow.open()).map(|()| false),
-            (None, Err(e)) => self.lanes.fail_with(Fault::Link(lane, e), self.flow.open()).map(|()| false),
-        }
+        self.lanes.polled(lane, fault, polled, self.closed, self.flow.open())
     }
 
     fn post(&mut self) -> Result<bool, NetError> {

@@ -1,7 +1,8 @@
 //! The agent's loop: wait, poll endpoints, feed the engine, carry out its actions. No decision is made here.
 //!
 //! Runs on the thread `mesh-relay` alone. Per chunk: no lock, allocation, log or clock reading (one reading a round); system calls are
-//! the sockets' own. After `spin` without anything to do it sleeps in the poller until a socket, a command or a deadline wakes it.
+//! the endpoints' own. After `spin` without anything to do it arms the queue pairs, if there are any, and sleeps in the poller until an
+//! endpoint, a command or a deadline wakes it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
