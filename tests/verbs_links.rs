@@ -104,3 +104,12 @@ fn a_missing_library_is_said_and_nothing_falls_back() {
     assert_ne!(ran.status, Some(0), "{}", ran.told());
     assert!(ran.told().contains("mesh[E04]"), "{}", ran.told());
 }
+
+#[test]
+fn events_that_come_late_wake_relays_all_the_same() {
+    // given devices whose events come well after the completions that they announce, as interrupts do,
+    // when messages pass two relays one by one, so that each relay falls asleep in between,
+    // then none is left lying
+    let what = "--shape ring --nodes 6 --collective send-recv --distance 3 --sizes 4,8K --repeat 3 --iters 400";
+    assert!(relayed(&rows(&format!("{what} --soft-verbs-set wake-delay=20000"))) > 0);
+}

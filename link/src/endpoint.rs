@@ -147,6 +147,14 @@ impl Endpoint {
         }
     }
 
+    /// Whether arrivals show on a descriptor now: always over TCP, over verbs since [`arm`](Self::arm) and until a poll has taken its event.
+    pub fn is_armed(&self) -> bool {
+        match self {
+            Self::Tcp(_) => true,
+            Self::Verbs(endpoint) => endpoint.is_armed(),
+        }
+    }
+
     /// Whether arrivals show on a descriptor without [`arm`](Self::arm). If not, an endpoint that is not armed must be polled.
     pub const fn is_woken_by_itself(&self) -> bool {
         matches!(self, Self::Tcp(_))

@@ -5,11 +5,13 @@ mod fixture;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fixture::{Fixture, Seen, contents, drive, failure, fill, pattern, poll, settle, strict, until, verbs_ports};
 use mesh_link::endpoint::{Backend, EndpointError};
 use mesh_link::memory::Slab;
+use mesh_link::poller::{Interest, Poller, Ready};
 use mesh_link::tcp::Limits;
 use mesh_link::tcp::dial::listen;
 use mesh_link::verbs::{DeviceError, DeviceSet, Gid, PortState, VerbsError, VerbsLimits, survey};
@@ -195,6 +197,57 @@ fn in_machine(command: &str) -> bool {
     let mut words = command.split(' ');
     std::env::var_os("RDMA_VM").is_some()
         && Command::new(words.next().unwrap()).args(words).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn while_an_endpoint_says_that_it_is_armed_it_can_be_woken() {
+    let Some(fixture) = Fixture::verbs() else { return };
+    let (mut near, mut far) = fixture.pair(Limits::default());
+    settle(&mut near, &mut far);
+    let poller = Poller::new().unwrap();
+    poller.add(far.completion_fd().expect("verbs"), 0, Interest::READ).unwrap();
+    let asked = AtomicU32::new(0);
+    let mut ended_by_itself = 0;
+    std::thread::scope(|scope| {
+        // given a peer on a thread of its own that sends one message whenever it is asked
+        scope.spawn(|| {
+            for turn in 1..=600 {
+                until("the next turn", || asked.load(Ordering::Acquire) >= turn);
+                near.post_message(&turn.to_le_bytes()).unwrap();
+                near.flush().unwrap();
+                near.poll(|_| {}).unwrap();
+            }
+        });
+        for turn in 0..300_u32 {
+            far.arm().unwrap();
+            asked.fetch_add(1, Ordering::Release);
+            let mut seen = Vec::new();
+            until("a message", || {
+                poll(&mut far, &mut seen).unwrap();
+                !seen.is_empty()
+            });
+            // when a message was taken, perhaps before its event came, and the endpoint is armed and polled a while with nothing to take
+            loop {
+                far.arm().unwrap();
+                for _ in 0..turn % 97 * 40 {
+                    assert!(!far.poll(|event| panic!("{event:?}")).unwrap());
+                }
+                if far.is_armed() {
+                    break;
+                }
+                ended_by_itself += 1;
+            }
+            // then, as long as it says that it is armed, the next message wakes a sleeper
+            asked.fetch_add(1, Ordering::Release);
+            let woken = poller.wait(&mut [Ready::default()], Some(Duration::from_secs(10))).unwrap();
+            assert_eq!(woken, 1, "turn {turn}: asleep though a message has come");
+            until("the second message", || {
+                poll(&mut far, &mut seen).unwrap();
+                seen.len() == 2
+            });
+        }
+    });
+    println!("late events ended the arming {ended_by_itself} times");
 }
 
 #[test]

@@ -42,7 +42,7 @@ case $where in
         cargo run -q -p mesh-soft-verbs --example build -- "$folder/lib" >/dev/null
         fabric=$(mktemp -d /dev/shm/mesh-link.XXXXXX)
         printf '%s\n' 'port node0 mesh0 127.0.77.1 100G' 'port node1 mesh0 127.0.77.2 100G' \
-            'cable 127.0.77.1 127.0.77.2' >"$fabric/fabric"
+            'cable 127.0.77.1 127.0.77.2' 'wake-delay 20000' >"$fabric/fabric"
         LD_LIBRARY_PATH=$folder/lib MESH_SOFT_VERBS=$fabric/fabric MESH_SOFT_VERBS_NODE=node0,node1 \
             MESH_TEST_VERBS=127.0.77.1,127.0.77.2 timeout 300 "$folder/bin/all"
         ;;

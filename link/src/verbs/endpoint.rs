@@ -366,6 +366,12 @@ impl VerbsEndpoint {
         }
     }
 
+    /// Whether the next completion shows on [`completion_fd`](Self::completion_fd). A poll without progress may have ended it: it takes the
+    /// events that came late, after their completions were taken.
+    pub fn is_armed(&self) -> bool {
+        self.armed
+    }
+
     /// Whether both queue pairs are connected.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open

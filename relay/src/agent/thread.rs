@@ -384,7 +384,8 @@ impl Runner {
         });
         let more = leg.push_backlog();
         let wants_write = leg.endpoint.interest().write || more;
-        leg.armed &= !matches!(polled, Ok(true));
+        // The poll may have taken an event of completions that earlier polls took: nothing announces the next one then.
+        leg.armed &= !matches!(polled, Ok(true)) && leg.endpoint.is_armed();
         if wants_write != leg.watches_write {
             let interest = if wants_write { Interest::BOTH } else { Interest::READ };
             if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {

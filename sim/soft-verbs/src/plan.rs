@@ -11,6 +11,7 @@
 //! latency 2000                     # one way, ns; used by the clock engine
 //! strict on                        # or: off
 //! unreachable-delay 0              # ms that the change of a queue pair towards an uncabled GID takes
+//! wake-delay 0                     # ns from a completion to the event that wakes who sleeps because of it
 //! ```
 //!
 //! Pure: reads no file, knows no verbs. Any thread.
@@ -58,6 +59,8 @@ pub struct Plan {
     pub latency_ns: u64,
     /// How long the change of a queue pair towards an uncabled GID takes to fail, ms.
     pub unreachable_delay_ms: u64,
+    /// How long after a completion its event comes, ns: devices raise interrupts late, and programs must not rely on less.
+    pub wake_delay_ns: u64,
 }
 
 /// What is wrong with a fabric file.
@@ -74,7 +77,9 @@ pub struct PlanError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum PlanFault {
-    #[error("unknown statement {word:?}: port, cable, switch, engine, latency, strict or unreachable-delay")]
+    #[error(
+        "unknown statement {word:?}: port, cable, switch, engine, latency, strict, unreachable-delay or wake-delay"
+    )]
     Unknown { word: String },
     #[error("{statement} needs {needs}")]
     Shape { statement: &'static str, needs: &'static str },
@@ -137,11 +142,16 @@ impl Plan {
                 self.unreachable_delay_ms = ms.parse().map_err(|_| value(ms, "a number of milliseconds"))?;
                 Ok(())
             }
-            [statement @ ("engine" | "strict" | "latency" | "unreachable-delay"), ..] => {
+            ["wake-delay", ns] => {
+                self.wake_delay_ns = ns.parse().map_err(|_| value(ns, "a number of nanoseconds"))?;
+                Ok(())
+            }
+            [statement @ ("engine" | "strict" | "latency" | "unreachable-delay" | "wake-delay"), ..] => {
                 let statement = match *statement {
                     "engine" => "engine",
                     "strict" => "strict",
                     "latency" => "latency",
+                    "wake-delay" => "wake-delay",
                     _ => "unreachable-delay",
                 };
                 Err(PlanFault::Shape { statement, needs: "one value" })
@@ -221,14 +231,16 @@ mod tests {
     #[test]
     fn reads_every_statement() {
         // given a file with all statements, when it is read
-        let text =
-            format!("{PAIR}port c m0 10.0.1.1 1G\nswitch 10.0.0.2 10.0.1.1\nengine clock\nstrict on\nlatency 7\n");
+        let text = format!(
+            "{PAIR}port c m0 10.0.1.1 1G\nswitch 10.0.0.2 10.0.1.1\nengine clock\nstrict on\nlatency 7\nwake-delay 9\n"
+        );
         let plan = Plan::parse(&text).expect("well formed");
         // then ports, segments and settings are as written
         assert_eq!(plan.ports[0].rate, 100_000_000_000);
         assert_eq!(plan.ports[1].rate, 2_500_000_000);
         assert_eq!(plan.segments, [vec![0, 1], vec![1, 2]]);
         assert_eq!((plan.engine, plan.strict, plan.latency_ns), (Engine::Clock, true, 7));
+        assert_eq!(plan.wake_delay_ns, 9);
         assert!(plan.cabled(0, 1) && plan.cabled(2, 1) && plan.cabled(0, 0) && !plan.cabled(0, 2));
     }
 
@@ -247,6 +259,7 @@ mod tests {
             ("cable 10.0.0.1", "two addresses"),
             ("engine fast", "inline or clock"),
             ("latency", "one value"),
+            ("wake-delay soon", "nanoseconds"),
             ("strict maybe", "on or off"),
         ];
         for (text, wanted) in cases {

@@ -109,6 +109,8 @@ pub struct RunArgs {
     pub fabric: Option<PathBuf>,
     /// The folder of soft verbs (`libibverbs.so.1`); `None`: `soft-verbs` beside this program.
     pub soft_verbs: Option<PathBuf>,
+    /// Statements for soft verbs' fabric file (`engine=clock`, `strict=on`, ...).
+    pub soft_verbs_set: Vec<String>,
     /// The program that runs a node, with its arguments; empty: this program with `sim node`.
     pub node_program: Vec<OsString>,
     /// Variables for every node.

@@ -204,7 +204,7 @@ impl Scene {
         };
         let verbs = match args.link {
             LinkKind::Tcp => None,
-            LinkKind::Verbs => Some(SoftVerbs::create(args.soft_verbs.as_deref(), topology)?),
+            LinkKind::Verbs => Some(SoftVerbs::create(args.soft_verbs.as_deref(), topology, &args.soft_verbs_set)?),
         };
         let block = Block::take()?;
         let folder = Folder::create()?;

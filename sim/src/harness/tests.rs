@@ -26,6 +26,7 @@ fn args(work: Work) -> RunArgs {
         plugin: Some(any_file()),
         fabric: Some(any_file()),
         soft_verbs: None,
+        soft_verbs_set: Vec::new(),
         node_program: Vec::new(),
         environment: Vec::new(),
         timeout: Duration::from_secs(60),

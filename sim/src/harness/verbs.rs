@@ -25,7 +25,7 @@ pub(super) struct SoftVerbs {
 
 impl SoftVerbs {
     /// Finds the library and writes the fabric file.
-    pub(super) fn create(named: Option<&Path>, topology: &Topology) -> Result<Self, SceneError> {
+    pub(super) fn create(named: Option<&Path>, topology: &Topology, statements: &[String]) -> Result<Self, SceneError> {
         let program = std::env::current_exe().unwrap_or_default();
         let library = named.map_or_else(|| program.with_file_name("soft-verbs"), Path::to_owned);
         let library = std::fs::canonicalize(&library)
@@ -42,7 +42,7 @@ impl SoftVerbs {
         write(&folder, std::fs::create_dir(&folder))?;
         let made = Self { library, folder };
         let file = made.fabric_file();
-        write(&file, std::fs::write(&file, fabric_text(topology)))?;
+        write(&file, std::fs::write(&file, fabric_text(topology, statements)))?;
         Ok(made)
     }
 
@@ -73,8 +73,8 @@ impl Drop for SoftVerbs {
     }
 }
 
-/// Every port as a device of its own, every link as a cable.
-fn fabric_text(topology: &Topology) -> String {
+/// Every port as a device of its own, every link as a cable, and the caller's statements.
+fn fabric_text(topology: &Topology, statements: &[String]) -> String {
     let mut text = String::new();
     for node in topology.nodes() {
         for (n, port) in node.ports.iter().enumerate() {
@@ -91,6 +91,9 @@ fn fabric_text(topology: &Topology) -> String {
     for link in topology.links().iter().filter(|link| !link.switched) {
         let _ = writeln!(text, "cable {} {}", link.ends[0].address, link.ends[1].address);
     }
+    for statement in statements {
+        let _ = writeln!(text, "{}", statement.replacen('=', " ", 1));
+    }
     text
 }
 
@@ -104,9 +107,10 @@ mod tests {
     fn every_port_is_a_device_and_every_link_a_cable() {
         let plan = AddressPlan { base: Ipv4Addr::new(10, 0, 0, 0) };
         let topology = Topology::from_shape(Shape::Ring, 3, 1, &plan).unwrap();
-        let text = fabric_text(&topology);
+        let text = fabric_text(&topology, &["strict=on".to_owned()]);
         assert_eq!(text.matches("port ").count(), 6, "{text}");
         assert_eq!(text.matches("cable ").count(), 3, "{text}");
+        assert!(text.ends_with("\nstrict on\n"), "{text}");
         assert!(text.contains("port node0 mesh0 10.0.0.1 100000M"), "{text}");
     }
 
@@ -114,7 +118,7 @@ mod tests {
     fn a_folder_without_the_library_is_named() {
         let plan = AddressPlan { base: Ipv4Addr::new(10, 0, 0, 0) };
         let topology = Topology::from_shape(Shape::Line, 2, 1, &plan).unwrap();
-        let error = SoftVerbs::create(Some(Path::new("/nonexistent")), &topology).unwrap_err().to_string();
+        let error = SoftVerbs::create(Some(Path::new("/nonexistent")), &topology, &[]).unwrap_err().to_string();
         assert!(error.contains("/nonexistent") && error.contains("mesh-soft-verbs"), "{error}");
     }
 }

@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Folder with the libibverbs.so.1 of soft verbs [default: soft-verbs beside this program]
     #[arg(long, value_name = "FOLDER")]
     soft_verbs: Option<PathBuf>,
+    /// A statement for soft verbs' fabric file, such as engine=clock, strict=on or latency=2000; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    soft_verbs_set: Vec<String>,
     /// all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv
     #[arg(long, default_value = "all-reduce", conflicts_with = "command")]
     collective: Collective,
@@ -151,6 +154,7 @@ fn arguments(args: Args) -> Result<RunArgs, String> {
         plugin: args.plugin,
         fabric: None,
         soft_verbs: args.soft_verbs,
+        soft_verbs_set: args.soft_verbs_set,
         node_program: Vec::new(),
         environment: args.env,
         timeout: Duration::from_secs(timeout),

@@ -42,6 +42,9 @@ impl Fabric {
             let generation = cell.generation.load(Ordering::Relaxed);
             let port = &self.shared.tables().ports[cell.port.load(Ordering::Relaxed) as usize % crate::plan::MAX_PORTS];
             port.wakes.fetch_add(1, Ordering::Relaxed);
+            if self.plan.wake_delay_ns > 0 {
+                std::thread::sleep(std::time::Duration::from_nanos(self.plan.wake_delay_ns));
+            }
             self.wakers.wake(&self.shared, cell.fifo.load(Ordering::Relaxed), [cookie(slot, generation), 0]);
         }
     }
