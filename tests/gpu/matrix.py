@@ -33,6 +33,7 @@ def arguments(argv=None):
     parser.add_argument("--sizes", help="bytes, with commas and K, M, G")
     parser.add_argument("--ops", help="these operations, with commas")
     parser.add_argument("--no-scenarios", action="store_true", help="no sub-groups, pairs of communicators, graphs")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="N times the usual timed iterations")
     parser.add_argument("--time-budget", type=float, default=0, metavar="SECONDS", help="skip what is left then")
     parser.add_argument("--strict", action="store_true", help="skipped steps and unexpected algorithms are failures")
     parser.add_argument("--split", action="store_true", help="make communicators by splitting the first one")
@@ -180,7 +181,7 @@ class Matrix:
         for case in plan.cases(wanted, sizes, self.world):
             salt = self.next_salt()
             extra = {"root": case.root} if case.root >= 0 else {"distance": case.distance} if case.distance else {}
-            self.step(config, lambda case=case, salt=salt: ops.run(scene, case, salt, plan.iterations(case.size)),
+            self.step(config, lambda case=case, salt=salt: ops.run(scene, case, salt, plan.iterations(case.size) * self.args.times),
                       what=f"{case.label()} {case.size} bytes", op=case.op, size_bytes=case.size, **extra)
         self.drop(scene)
 
@@ -194,7 +195,7 @@ class Matrix:
             return
         for case in plan.cases(plan.SUBGROUP_OPS, plan.SUBGROUP_SIZES, len(ranks)):
             salt = self.next_salt()
-            self.step(config, lambda case=case, salt=salt: ops.run(scene, case, salt, plan.iterations(case.size)),
+            self.step(config, lambda case=case, salt=salt: ops.run(scene, case, salt, plan.iterations(case.size) * self.args.times),
                       what=f"{case.label()} {case.size} bytes in group {named}", op=case.op, size_bytes=case.size,
                       group=named)
         self.drop(scene)

@@ -3,8 +3,11 @@
 #
 #   BIN=folder tests/gpu/run.sh --part mesh4 [--part mesh6 ...]
 #
-# Parts: mesh4 mesh6 (all configurations), socket4 socket6 (the same operations over NCCL's sockets), pair (two nodes, both
-# networks), variants (connections at init, small buffers, split communicators), kill (a rank dies).
+# Parts: mesh4 mesh6 (all configurations on a ring), switch4 (on a switch), socket4 socket6 (the same operations over NCCL's
+# sockets), pair (two nodes, both networks), variants (connections at init, small buffers, split communicators), kill (a rank
+# dies). With LINK=verbs also ib4 (NCCL's own IB on a switch), ib-ring (which must fail there), figures (Mesh, IB and sockets in turn
+# on a switch of four; Mesh on a ring of four with everything default and with Ring forced; ROUNDS times [3]).
+# LINK [tcp] is what links are made of; verbs needs BIN/soft-verbs/libibverbs.so.1 (docs/soft-verbs.md).
 # BIN holds nccl-mesh, libnccl_net_mesh.so and libmesh_fabric.so [target/release]. PYTHON [python3] has PyTorch. Results go to
 # $OUT [./gpu-results]. BUDGET scales all time budgets in percent [100]. NO_MPS=1 leaves MPS alone. BACKEND=gloo needs no GPU and
 # tests these scripts. Exit status 0 only if every part was right. Every part is run, whatever became of those before.
@@ -15,6 +18,8 @@ bin=$(cd "${BIN:-$here/../../target/release}" 2>/dev/null && pwd) || { echo "BIN
 python=${PYTHON:-python3}
 out=${OUT:-./gpu-results}
 backend=${BACKEND:-nccl}
+link=${LINK:-tcp}
+rounds=${ROUNDS:-3}
 percent=${BUDGET:-100}
 parts=()
 while (($#)); do
@@ -83,7 +88,13 @@ matrix() {
   shift 6
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
   shift
-  [[ $net == Socket ]] && options+=(--no-plugin --env NCCL_NET=Socket)
+  case $net in
+    Socket) options+=(--no-plugin --env NCCL_NET=Socket) ;;
+    # Devices of soft verbs are of no vendor that NCCL knows; a refused queue pair is to fail at once.
+    IB) options+=(--no-plugin --env NCCL_NET=IB --env NCCL_IB_GID_INDEX=3 --env NCCL_IB_MERGE_NICS=0 --env NCCL_GIN_TYPE=0
+      --env NCCL_IB_MQP_RETRY_CNT=1) ;;
+  esac
+  [[ $net == Socket ]] || options+=(--link "$link")
   local logs=$work/logs/$name
   # Start-up, the step that runs when time is up, and the end come on top.
   sim "$name" "$shape" "$nodes" $((seconds + 120)) ${options[@]+"${options[@]}"} -- \
@@ -94,10 +105,23 @@ matrix() {
   tee -a "$log" <"$work/check" >&2
   if [[ $net == Mesh ]]; then
     local relayed=()
-    ((nodes >= 4)) && relayed=(--relayed)
+    [[ $shape != ring || $nodes -lt 4 || " $* " == *" --only ring "* ]] || relayed=(--relayed)
     "$python" "$here/counters.py" ${relayed[@]+"${relayed[@]}"} "$work/$name.nodes" >"$work/check" || fail "$name: counters"
     tee -a "$log" <"$work/check" >&2
   fi
+}
+
+# Figures: few operations, many repetitions.
+race=(--no-scenarios --ops all_reduce --sizes 8,1K,8K,1M,64M --times 10)
+
+ib_ring() {
+  local status=0 logs=$work/logs/ib-ring
+  CUDA_MPS_PIPE_DIRECTORY=$work/mps "$bin/nccl-mesh" sim run --link verbs --shape ring --nodes 6 --timeout 120 --no-plugin \
+    --env NCCL_NET=IB --env NCCL_IB_GID_INDEX=3 --env NCCL_IB_MERGE_NICS=0 --env NCCL_GIN_TYPE=0 --env NCCL_IB_MQP_RETRY_CNT=1 -- \
+    "$python" "$here/matrix.py" --net IB --only tree+pat --ops all_reduce --sizes 8K --no-scenarios --stall 30 --log-dir "$logs" \
+    >"$work/ib-ring.out" 2>&1 || status=$?
+  grep -h -m 2 'modify_qp.*110' "$logs"/* "$work/ib-ring.out" | sort | uniq -c | tee -a "$log" >&2
+  ((status != 0)) && grep -q 'modify_qp.*110' "$logs"/* "$work/ib-ring.out" || fail "ib-ring: status $status, no error 110"
 }
 
 yard=(--only default --no-scenarios --ops all_reduce,all_to_all,send_recv,ping_pong --sizes 1K,8K,1M,64M)
@@ -106,7 +130,7 @@ kill_part() {
   # Without MPS: its server does not survive the loss of a client in the middle of a kernel.
   stop_mps
   mkdir "$work/kill"
-  sim kill ring 4 240 -- "$python" "$here/kill.py" --backend "$backend" --dir "$work/kill" --out "$out/results.jsonl" \
+  sim kill ring 4 240 --link "$link" -- "$python" "$here/kill.py" --backend "$backend" --dir "$work/kill" --out "$out/results.jsonl" \
     --log-dir "$work/logs/kill"
   grep -h -o 'mesh\[E.*' "$work"/logs/kill/*.log 2>/dev/null | sort | uniq -c | sort -rn | head -20 | tee -a "$log" >&2
   start_mps
@@ -129,6 +153,17 @@ for part in "${parts[@]}"; do
       matrix small ring 4 40 Mesh buffsize-64K-unshared --env NCCL_BUFFSIZE=65536 --env NCCL_NET_SHARED_BUFFERS=0 -- \
         --quick --no-scenarios
       matrix split ring 4 40 Mesh split -- --quick --only default --split
+      ;;
+    switch4) matrix switch4 switch 4 150 Mesh "" -- ;;
+    ib4) matrix ib4 switch 4 60 IB "" -- "${yard[@]}" ;;
+    ib-ring) ib_ring ;;
+    figures)
+      for ((round = 1; round <= rounds; round++)); do
+        for net in Mesh IB Socket; do
+          matrix "figures-$net-$round" switch 4 60 "$net" "switch, round $round" -- "${race[@]}" --only ring
+        done
+        matrix "figures-ring-$round" ring 4 60 Mesh "ring, round $round" -- "${race[@]}" --only default,ring
+      done
       ;;
     kill) kill_part ;;
     *) fail "$part: no such part" ;;
