@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use mesh_relay::engine::{Action, Config, DialId, Engine, LegId, MS};
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::{SendFlow, SendMode, SendTarget};
+use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
 use mesh_relay::wire::{ChunkHeader, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Note, Setup};
 
 use crate::{Effort, Outcome, median};
@@ -28,8 +28,8 @@ type Row = (&'static str, f64, Box<dyn FnMut() -> Outcome<()>>);
 pub(crate) fn all(effort: Effort) -> Outcome<()> {
     println!("state machines alone, ns");
     let (mut last, mut trunk) = (Relay::new(2)?, Relay::new(3)?);
-    let mut direct = Ends::new(SendMode::Direct { lanes: 1, stripe: 1 << 16 }, 1);
-    let mut rails = Ends::new(SendMode::Direct { lanes: 2, stripe: 512 }, 2);
+    let mut direct = Ends::new(SendMode::Direct { lanes: 1, stripe: 1 << 16, acks: Acks::Receiver }, 1);
+    let mut rails = Ends::new(SendMode::Direct { lanes: 2, stripe: 512, acks: Acks::Receiver }, 2);
     let mut relayed = Ends::new(SendMode::Relayed { chunk: CHUNK, slots: 4 }, 1);
     let mut seq = 0;
     let chunks = f64::from(CHUNKS);
@@ -180,7 +180,7 @@ struct Ends {
 
 impl Ends {
     fn new(mode: SendMode, lanes: u8) -> Self {
-        Self { send: SendFlow::new(mode), recv: RecvFlow::new(), lanes }
+        Self { send: SendFlow::new(mode), recv: RecvFlow::default(), lanes }
     }
 
     fn message(&mut self) -> Outcome<()> {

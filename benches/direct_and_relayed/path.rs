@@ -15,7 +15,7 @@ use mesh_link::{Event, Key, Target};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Outgoing};
 use mesh_relay::engine::{Config, ConnectRequest, MS, SendPath};
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::{SendFlow, SendMode, SendTarget};
+use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
 use mesh_relay::wire::{HopAddr, Msg, Note};
 
 use crate::{DEPTH, Outcome, median};
@@ -190,7 +190,9 @@ struct Sender {
 impl Sender {
     fn new(out: Outgoing) -> Outcome<Self> {
         let (mode, slots) = match out.path {
-            SendPath::Direct => (SendMode::Direct { lanes: out.lanes.len() as u8, stripe: 64 << 10 }, (0, 0)),
+            SendPath::Direct => {
+                (SendMode::Direct { lanes: out.lanes.len() as u8, stripe: 64 << 10, acks: Acks::Receiver }, (0, 0))
+            }
             SendPath::Relayed { key, slots, stride, chunk, .. } => (SendMode::Relayed { chunk, slots }, (key, stride)),
         };
         let memory = Slab::new(DEPTH, ROOM)?;
@@ -289,7 +291,7 @@ impl Receiver {
     fn new(incoming: Incoming, listening: Listening) -> Outcome<Self> {
         let memory = Slab::new(DEPTH, ROOM)?;
         (0..DEPTH).for_each(|k| assert!(memory.slot(k).write_from(0, &vec![0; ROOM])));
-        let (lanes, flow) = (incoming.lanes, RecvFlow::new());
+        let (lanes, flow) = (incoming.lanes, RecvFlow::default());
         Ok(Self { lanes, flow, memory, places: VecDeque::new(), bytes: Vec::new(), _listening: listening })
     }
 

@@ -125,6 +125,24 @@ impl Endpoint {
         either!(self, endpoint => endpoint.post_message(bytes))
     }
 
+    /// Queues a write of at most [`MAX_SMALL`](crate::MAX_SMALL) bytes at that place of the peer's [`board`](Self::board). Keeps its order
+    /// among messages; nobody is notified, and it is not reported.
+    pub fn post_on_board(&mut self, at: usize, bytes: &[u8]) -> Result<(), PostError> {
+        match self {
+            Self::Tcp(_) => Err(PostError::NotOffered),
+            Self::Verbs(endpoint) => endpoint.post_on_board(at, bytes),
+        }
+    }
+
+    /// The memory that the peer writes with [`post_on_board`](Self::post_on_board), if links of this kind have one: its reader looks for
+    /// itself. Such links also report a write only once it lies in the peer's memory.
+    pub fn board(&self) -> Option<Window> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Verbs(endpoint) => Some(endpoint.board()),
+        }
+    }
+
     /// Sends what is queued, takes what has arrived, and reports events to `sink`; whether there was progress.
     ///
     /// # Errors

@@ -97,6 +97,9 @@ pub enum PostError {
         /// Bytes.
         len: usize,
     },
+    /// The backend has no such post.
+    #[error("links of this kind do not offer this")]
+    NotOffered,
     /// The link has failed, was aborted, or this side has said that it writes no more.
     #[error("link is broken or closed for writing")]
     Broken,

@@ -66,6 +66,11 @@ pub const MAX_WRITE: usize = 1 << 30;
 /// Longest message, in bytes.
 pub const MAX_MESSAGE: usize = 1024;
 
+/// Bytes of a board: memory of an end that its peer writes without anybody being told. Only links over verbs have boards.
+pub const BOARD: usize = 2048;
+/// Longest write on a board, in bytes: a cache line, which is written in one piece if the write does not cross one.
+pub const MAX_SMALL: usize = 64;
+
 /// Names memory that an endpoint exposed to its peer. Zero is never a valid key.
 ///
 /// A key holds an index and a generation: once withdrawn it does not come back until every generation of its index has been

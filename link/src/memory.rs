@@ -108,6 +108,19 @@ impl Window {
         true
     }
 
+    /// The 8-byte word at `offset`, little endian, read in one piece; 0 outside the window or across words. A device may be writing it:
+    /// see [`from_device_barrier`].
+    pub fn load(&self, offset: usize) -> u64 {
+        match self.sub(offset, 8) {
+            Some(word) if word.base.addr().is_multiple_of(8) => {
+                // SAFETY: the word lies inside the window, readable by the promise of `Window::new`, and is aligned.
+                // Acquire: pairs with the release of a peer that stores by hand; devices are the barrier's business.
+                u64::from_le(unsafe { AtomicU64::from_ptr(word.base.cast()) }.load(Ordering::Acquire))
+            }
+            _ => 0,
+        }
+    }
+
     /// Copies the whole window to the start of `dst`; they may overlap. False, and nothing is copied, if `dst` is shorter.
     pub fn copy_to(&self, dst: Self) -> bool {
         if self.len > dst.len {
@@ -117,6 +130,17 @@ impl Window {
         unsafe { ptr::copy(self.base, dst.base, self.len) };
         true
     }
+}
+
+/// Orders loads of what a device wrote after the load that told of it. Devices on Arm are not in the inner domain that an acquire fence is
+/// about; elsewhere the fence keeps the compiler in order and the processor is strong enough.
+pub fn from_device_barrier() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier instruction; it changes no register and no memory.
+    unsafe {
+        std::arch::asm!("dmb oshld", options(nostack, preserves_flags));
+    }
+    fence(Ordering::Acquire);
 }
 
 /// Copies `src` to the start of `dst` so that a GPU or another thread may poll `dst` meanwhile. False, and nothing is copied, if

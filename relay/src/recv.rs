@@ -3,11 +3,11 @@
 //! A state machine without I/O, the counterpart of [`crate::send`]. The driver makes the buffer writable for the link, tells the flow,
 //! and sends the clear-to-send; notifications of writes come in through [`RecvFlow::on_note`]. Placement is by offset, so nothing is
 //! reordered or copied here. A receive is complete when every lane that carries a part has said *last*; completed receives are
-//! acknowledged with one running count, so a lost place cannot be skipped.
+//! acknowledged with one running count, so a lost place cannot be skipped; not at all where the link tells the sender as well.
 //!
 //! Run by the thread that owns the connection (NCCL's progress thread). Chunk path: no lock, allocation, system call, log or clock.
 
-use crate::send::{DEPTH, FlowError};
+use crate::send::{Acks, DEPTH, FlowError};
 use crate::wire::Note;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,18 +46,19 @@ pub struct RecvFlow {
     head: u32,
     /// Count last acknowledged.
     acked: u32,
+    acks: Acks,
 }
 
 impl Default for RecvFlow {
     fn default() -> Self {
-        Self::new()
+        Self::new(Acks::Receiver)
     }
 }
 
 impl RecvFlow {
     /// A connection with nothing posted.
-    pub fn new() -> Self {
-        Self { receives: [Receive::default(); DEPTH], tail: 0, head: 0, acked: 0 }
+    pub fn new(acks: Acks) -> Self {
+        Self { receives: [Receive::default(); DEPTH], tail: 0, head: 0, acked: 0, acks }
     }
 
     /// Posts a receive of `capacity` bytes and answers its place and message number; `None` if [`DEPTH`] are open. The caller then
@@ -107,10 +108,13 @@ impl RecvFlow {
         {
             self.head = self.head.wrapping_add(1);
         }
+        if self.acks == Acks::Link {
+            self.acked = self.head;
+        }
         Ok(Some(arrived))
     }
 
-    /// The count to acknowledge, if it has grown since last asked.
+    /// The count to acknowledge, if that is for the receiver to do and it has grown since last asked.
     pub fn poll_ack(&mut self) -> Option<u32> {
         (self.acked != self.head).then(|| {
             self.acked = self.head;

@@ -6,7 +6,7 @@ fn note(seq: u8, parts: u8) -> Note {
 
 #[test]
 fn a_receive_completes_with_the_size_that_was_sent() {
-    let mut flow = RecvFlow::new();
+    let mut flow = RecvFlow::default();
     let (place, seq) = flow.post(100).unwrap();
     assert_eq!((place, seq), (0, 0));
     assert_eq!(flow.on_note(Note { seq: 0, last: false, parts: 1 }, 60), Ok(None));
@@ -20,7 +20,7 @@ fn a_receive_completes_with_the_size_that_was_sent() {
 
 #[test]
 fn capacity_is_a_limit_on_both_sides() {
-    let mut flow = RecvFlow::new();
+    let mut flow = RecvFlow::default();
     flow.post(100).unwrap();
     flow.post(100).unwrap();
     assert!(flow.on_note(note(0, 1), 100).is_ok());
@@ -29,7 +29,7 @@ fn capacity_is_a_limit_on_both_sides() {
 
 #[test]
 fn later_messages_may_finish_first_but_are_acknowledged_in_order() {
-    let mut flow = RecvFlow::new();
+    let mut flow = RecvFlow::default();
     flow.post(8).unwrap();
     flow.post(8).unwrap();
     assert!(flow.on_note(note(1, 1), 8).unwrap().is_some());
@@ -41,7 +41,7 @@ fn later_messages_may_finish_first_but_are_acknowledged_in_order() {
 
 #[test]
 fn striped_messages_need_every_part() {
-    let mut flow = RecvFlow::new();
+    let mut flow = RecvFlow::default();
     flow.post(8).unwrap();
     assert_eq!(flow.on_note(note(0, 2), 4), Ok(None));
     assert!(flow.on_note(note(0, 3), 4).is_err(), "parts disagree");
@@ -50,7 +50,7 @@ fn striped_messages_need_every_part() {
 
 #[test]
 fn writes_for_receives_that_are_not_open_are_faults() {
-    let mut flow = RecvFlow::new();
+    let mut flow = RecvFlow::default();
     assert!(flow.on_note(note(0, 1), 0).is_err());
     flow.post(8).unwrap();
     assert!(flow.on_note(note(32, 1), 0).is_err(), "same place, other message");
@@ -60,7 +60,7 @@ fn writes_for_receives_that_are_not_open_are_faults() {
 
 #[test]
 fn thirty_two_are_open_and_numbers_wrap() {
-    let mut flow = RecvFlow::new();
+    let mut flow = RecvFlow::default();
     for round in 0..1000u32 {
         for i in 0..DEPTH as u32 {
             assert_eq!(flow.post(1), Some((i, round * DEPTH as u32 + i)));
@@ -72,5 +72,25 @@ fn thirty_two_are_open_and_numbers_wrap() {
             assert_eq!(flow.take(i), Some(1));
         }
         assert_eq!(flow.poll_ack(), Some((round + 1) * DEPTH as u32));
+    }
+}
+
+#[test]
+fn where_the_link_acknowledges_nothing_is_said_and_places_come_free() {
+    let mut flow = RecvFlow::new(Acks::Link);
+    for round in 0..3 {
+        // given all receives posted, and not one more
+        for _ in 0..DEPTH {
+            flow.post(8).unwrap();
+        }
+        assert_eq!(flow.post(8), None);
+        // when all have come, then there is nothing to acknowledge, and all can be posted again
+        for at in 0..DEPTH as u32 {
+            let seq = (round * DEPTH as u32 + at) as u8;
+            flow.on_note(Note { seq, last: true, parts: 1 }, 8).unwrap().unwrap();
+            assert_eq!(flow.poll_ack(), None);
+            assert_eq!(flow.take(at), Some(8));
+        }
+        assert_eq!(flow.open(), 0);
     }
 }

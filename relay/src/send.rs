@@ -3,7 +3,8 @@
 //! A state machine without I/O. It is told what happened (`on_…`) and asked what to do next ([`SendFlow::poll`]); it never sees memory,
 //! sockets or clocks. Direct: one write a lane straight into the receive buffer, striped over the lanes when large. Relayed: chunks
 //! into the slots of the first relay, each against a credit. A message is done when the receiver has acknowledged all of it and no
-//! write of ours still reads its memory.
+//! write of ours still reads its memory; on a direct connection over links that report a write only once the peer has it, these reports
+//! are the acknowledgement.
 //!
 //! ```text
 //!            post            cts               all written          ack
@@ -25,6 +26,15 @@ pub const MAX_LANES: usize = 8;
 /// A message is cut only at multiples of this many bytes, so that no 128-byte line of NCCL's LL128 is torn.
 pub const CUT: u64 = 128;
 
+/// Who says that a message has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acks {
+    /// The receiver, with a message.
+    Receiver,
+    /// The link: it reports a write when it lies in the receiver's memory, as reliable queue pairs do.
+    Link,
+}
+
 /// How payload reaches the next node.
 #[derive(Clone, Debug)]
 pub enum SendMode {
@@ -34,6 +44,8 @@ pub enum SendMode {
         lanes: u8,
         /// Messages of at least this many bytes are striped over all lanes; smaller ones take turns.
         stripe: u64,
+        /// Who acknowledges.
+        acks: Acks,
     },
     /// The first relay is.
     Relayed {
@@ -121,7 +133,6 @@ struct Message {
     posted: bool,
     unwritten: u32,
     acked: bool,
-    clear: [Clear; MAX_LANES],
 }
 
 /// The sending end. See the module.
@@ -129,6 +140,9 @@ struct Message {
 pub struct SendFlow {
     mode: SendMode,
     messages: [Message; DEPTH],
+    /// Clear-to-sends by message and lane. Without acknowledgements of its own a receiver can be ahead by all messages whose writes it has
+    /// seen and we have not.
+    clear: [[Clear; MAX_LANES]; 2 * DEPTH],
     /// Next message to be posted by the user.
     tail: u32,
     /// Oldest message with bytes to hand out.
@@ -162,6 +176,7 @@ impl SendFlow {
         Self {
             mode,
             messages: [Message::default(); DEPTH],
+            clear: [[Clear::default(); MAX_LANES]; 2 * DEPTH],
             tail: 0,
             head: 0,
             acked: 0,
@@ -180,8 +195,7 @@ impl SendFlow {
         if message.open {
             return None;
         }
-        // A clear-to-send may have come before the message.
-        *message = Message { open: true, len, clear: message.clear, ..Message::default() };
+        *message = Message { open: true, len, ..Message::default() };
         self.tail = self.tail.wrapping_add(1);
         Some(place as u32)
     }
@@ -207,14 +221,15 @@ impl SendFlow {
             .ok_or_else(|| FlowError::Protocol { what: "clear-to-send on lane", value: lane.into() })?;
         // The message may have gone out over the other lanes, and have been acknowledged there, before a slow lane clears it.
         let late = (1..=MAX_LANES as u32).contains(&self.acked.wrapping_sub(seq));
-        if seq != *expected || !late && seq.wrapping_sub(self.acked) >= DEPTH as u32 {
+        let ahead = if matches!(self.mode, SendMode::Direct { acks: Acks::Link, .. }) { 2 * DEPTH } else { DEPTH };
+        if seq != *expected || !late && seq.wrapping_sub(self.acked) >= ahead as u32 {
             return Err(FlowError::Protocol { what: "clear-to-send out of turn for message", value: seq.into() });
         }
         *expected = seq.wrapping_add(1);
         if late {
             return Ok(());
         }
-        self.messages[place(seq)].clear[usize::from(lane)] = Clear { key, base, capacity, given: true };
+        self.clear[clear_place(seq)][usize::from(lane)] = Clear { key, base, capacity, given: true };
         Ok(())
     }
 
@@ -233,10 +248,22 @@ impl SendFlow {
         }
     }
 
-    /// The link no longer reads the memory of the write `id`.
+    /// The link no longer reads the memory of the write `id`; if it acknowledges too, the write has arrived.
     pub fn on_written(&mut self, id: u64) {
         let message = &mut self.messages[(id % DEPTH as u64) as usize];
         message.unwritten = message.unwritten.saturating_sub(1);
+        if matches!(self.mode, SendMode::Direct { acks: Acks::Link, .. }) {
+            while self.acked != self.head && self.messages[place(self.acked)].unwritten == 0 {
+                self.acknowledge();
+            }
+        }
+    }
+
+    /// The oldest open message has arrived.
+    fn acknowledge(&mut self) {
+        self.messages[place(self.acked)].acked = true;
+        self.clear[clear_place(self.acked)] = [Clear::default(); MAX_LANES];
+        self.acked = self.acked.wrapping_add(1);
     }
 
     /// Messages before `count` have arrived whole. With several lanes each tells it in its own time, so an older count is no fault.
@@ -244,6 +271,12 @@ impl SendFlow {
     /// # Errors
     /// [`FlowError::Protocol`] if that acknowledges what was not sent.
     pub fn on_ack(&mut self, count: u32) -> Result<(), FlowError> {
+        if matches!(self.mode, SendMode::Direct { acks: Acks::Link, .. }) {
+            return Err(FlowError::Protocol {
+                what: "acknowledgement where the link acknowledges, of message",
+                value: count.into(),
+            });
+        }
         let fresh = count.wrapping_sub(self.acked);
         // A lane may be behind by what its clear-to-sends allow, and by the messages that take their turns on the other lanes.
         if self.acked.wrapping_sub(count) <= (DEPTH + MAX_LANES) as u32 {
@@ -253,10 +286,7 @@ impl SendFlow {
             return Err(FlowError::Protocol { what: "acknowledgement of message", value: count.into() });
         }
         for _ in 0..fresh {
-            let message = &mut self.messages[place(self.acked)];
-            message.acked = true;
-            message.clear = [Clear::default(); MAX_LANES];
-            self.acked = self.acked.wrapping_add(1);
+            self.acknowledge();
         }
         Ok(())
     }
@@ -270,7 +300,7 @@ impl SendFlow {
             return Ok(None);
         }
         match self.mode {
-            SendMode::Direct { lanes, stripe } => self.poll_direct(lanes, stripe),
+            SendMode::Direct { lanes, stripe, .. } => self.poll_direct(lanes, stripe),
             SendMode::Relayed { chunk, .. } => self.poll_relayed(chunk),
         }
     }
@@ -280,7 +310,7 @@ impl SendFlow {
         let message = &mut self.messages[place(seq)];
         let spread = lanes > 1 && message.len >= stripe;
         let (parts, lane) = if spread { (lanes, message.next as u8) } else { (1, (seq % u32::from(lanes)) as u8) };
-        let clear = message.clear[usize::from(lane)];
+        let clear = self.clear[clear_place(seq)][usize::from(lane)];
         if !clear.given {
             return Ok(None);
         }
@@ -302,7 +332,7 @@ impl SendFlow {
     fn poll_relayed(&mut self, chunk: u32) -> Result<Option<SendWrite>, FlowError> {
         let seq = self.head;
         let message = &mut self.messages[place(seq)];
-        let clear = message.clear[0];
+        let clear = self.clear[clear_place(seq)][0];
         if !clear.given {
             return Ok(None);
         }
@@ -332,13 +362,17 @@ impl SendFlow {
     /// What the oldest unfinished message waits for, for the watchdog and for `status`.
     pub fn waits_for(&self) -> SendWait {
         if self.head != self.tail {
-            let message = &self.messages[place(self.head)];
-            if !message.clear.iter().any(|c| c.given) {
+            if !self.clear[clear_place(self.head)].iter().any(|c| c.given) {
                 return SendWait::Receive { seq: self.head };
             }
             return SendWait::Credit { seq: self.head };
         }
         if self.acked != self.tail { SendWait::Ack { seq: self.acked } } else { SendWait::Nothing }
+    }
+
+    /// The next clear-to-send expected on a lane.
+    pub fn next_clear(&self, lane: u8) -> u32 {
+        self.cleared[usize::from(lane) % MAX_LANES]
     }
 
     /// Slots held as credits right now, and slots in all (for invariant checks).
@@ -371,6 +405,10 @@ pub enum SendWait {
 
 fn place(seq: u32) -> usize {
     seq as usize % DEPTH
+}
+
+fn clear_place(seq: u32) -> usize {
+    seq as usize % (2 * DEPTH)
 }
 
 /// Lane `lane`'s share of a message: equal parts rounded up to [`CUT`], the last takes what is left (possibly nothing).

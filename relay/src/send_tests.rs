@@ -1,7 +1,7 @@
 use super::*;
 
 fn direct(lanes: u8, stripe: u64) -> SendFlow {
-    SendFlow::new(SendMode::Direct { lanes, stripe })
+    SendFlow::new(SendMode::Direct { lanes, stripe, acks: Acks::Receiver })
 }
 
 fn drain(flow: &mut SendFlow) -> Vec<SendWrite> {
@@ -204,4 +204,64 @@ fn the_base_of_the_clear_to_send_is_added_to_every_offset() {
         })
         .collect();
     assert_eq!(at, [1 << 40, (1 << 40) + 256]);
+}
+
+#[test]
+fn a_link_that_acknowledges_needs_no_word_of_the_receiver() {
+    // given a connection whose link reports a write when it has arrived, and two messages with their receives posted
+    let mut flow = SendFlow::new(SendMode::Direct { lanes: 1, stripe: 1 << 16, acks: Acks::Link });
+    let (first, second) = (flow.post(10).unwrap(), flow.post(20).unwrap());
+    flow.on_cts(0, 0, 7, 0, 10).unwrap();
+    flow.on_cts(0, 1, 7, 0, 20).unwrap();
+    let writes = drain(&mut flow);
+    assert_eq!((flow.open(), flow.waits_for()), (2, SendWait::Ack { seq: 0 }));
+    // when the second is reported first, as over two rails, then each is done by its own report
+    flow.on_written(writes[1].id);
+    assert_eq!((flow.take(first), flow.open()), (None, 2));
+    flow.on_written(writes[0].id);
+    assert_eq!((flow.take(first), flow.take(second), flow.open()), (Some(10), Some(20), 0));
+    // and an acknowledgement by message is none of this protocol
+    assert!(matches!(flow.on_ack(2), Err(FlowError::Protocol { .. })));
+}
+
+#[test]
+fn a_striped_message_has_arrived_when_all_its_stripes_have() {
+    let mut flow = SendFlow::new(SendMode::Direct { lanes: 2, stripe: 256, acks: Acks::Link });
+    let place = flow.post(1024).unwrap();
+    // given one lane cleared, when its stripe is reported before the other lane is cleared, then the message is not done
+    flow.on_cts(0, 0, 7, 0, 1024).unwrap();
+    let first = drain(&mut flow);
+    flow.on_written(first[0].id);
+    assert_eq!((first.len(), flow.take(place), flow.open()), (1, None, 1));
+    flow.on_cts(1, 0, 8, 0, 1024).unwrap();
+    let rest = drain(&mut flow);
+    assert_eq!(flow.take(place), None);
+    flow.on_written(rest[0].id);
+    assert_eq!((rest.len(), flow.take(place), flow.open()), (1, Some(1024), 0));
+}
+
+#[test]
+fn a_receiver_may_be_ahead_by_the_messages_whose_reports_are_under_way() {
+    // given as many messages sent as may be open, none of them reported here, though the receiver has seen them all
+    let depth = DEPTH as u32;
+    let mut flow = SendFlow::new(SendMode::Direct { lanes: 1, stripe: 1 << 16, acks: Acks::Link });
+    for seq in 0..depth {
+        flow.post(1).unwrap();
+        flow.on_cts(0, seq, 1, 0, 1).unwrap();
+    }
+    let writes = drain(&mut flow);
+    // when it posts all its receives again, then their clear-to-sends are taken, and the one after them is not
+    for seq in depth..2 * depth {
+        flow.on_cts(0, seq, 2, 0, u64::from(seq)).unwrap();
+    }
+    assert!(flow.on_cts(0, 2 * depth, 2, 0, 1).is_err());
+    // and they serve the next messages
+    writes.iter().for_each(|write| flow.on_written(write.id));
+    for place in 0..depth {
+        assert_eq!(flow.take(place), Some(1));
+        flow.post(u64::from(depth + place)).unwrap();
+    }
+    let again = drain(&mut flow);
+    assert!(again.iter().all(|write| matches!(write.target, SendTarget::Buffer { key: 2, .. })), "{again:?}");
+    assert_eq!(again.len(), DEPTH);
 }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use mesh_relay::engine::{Action, Config, DialId, Engine, LegId, MS};
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::{SendFlow, SendMode, SendTarget};
+use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
 use mesh_relay::wire::{ChunkHeader, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Note, Setup};
 
 thread_local! {
@@ -164,9 +164,11 @@ fn a_relay_moves_chunks_without_allocating() {
 
 #[test]
 fn the_ends_of_a_connection_send_and_receive_without_allocating() {
-    for mode in [SendMode::Direct { lanes: 2, stripe: 512 }, SendMode::Relayed { chunk: 256, slots: 4 }] {
+    for mode in
+        [SendMode::Direct { lanes: 2, stripe: 512, acks: Acks::Receiver }, SendMode::Relayed { chunk: 256, slots: 4 }]
+    {
         let lanes = if matches!(mode, SendMode::Direct { .. }) { 2 } else { 1 };
-        let (mut send, mut recv) = (SendFlow::new(mode.clone()), RecvFlow::new());
+        let (mut send, mut recv) = (SendFlow::new(mode.clone()), RecvFlow::default());
         let mut done = 0;
         let made = allocations(|_| {
             let (there, seq) = recv.post(1000).expect("room");

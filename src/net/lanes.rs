@@ -85,6 +85,16 @@ impl Lanes {
         }
     }
 
+    /// Hands what was posted on the lanes of this set of bits to their links.
+    pub(super) fn flush(&mut self, lanes: u32) {
+        for (lane, endpoint) in self.endpoints.iter_mut().enumerate() {
+            if lanes >> lane & 1 == 1 {
+                // An error is kept, and told by the next poll.
+                let _ = endpoint.flush();
+            }
+        }
+    }
+
     #[cold]
     pub(super) fn post_failed(&mut self, lane: usize, source: mesh_link::PostError) -> Result<(), NetError> {
         // A lane that broke while it was posted to has a better reason than the refusal to post.

@@ -1,14 +1,15 @@
 //! The receiving end of a connection: [`RecvFlow`] over real legs.
 //!
 //! Makes each posted buffer writable for the legs, tells the sender, and takes it back when the message is whole: over TCP a later write
-//! is refused then; a NIC checks regions only, so a buffer that may still be written is taken back by breaking the leg. Polls on the caller's thread (NCCL's progress thread); no lock, allocation, log or clock per message.
+//! is refused then; a NIC checks regions only, so a buffer that may still be written is taken back by breaking the leg. Polls on the caller's
+//! thread (NCCL's progress thread); no lock, allocation, log or clock per message. How the sender is told: see [`super::send`].
 
 use mesh_link::memory::Window;
 use mesh_link::{Event, Key};
 use mesh_relay::agent::Incoming;
 use mesh_relay::recv::{Arrived, RecvFlow};
-use mesh_relay::send::{DEPTH, FlowError, MAX_LANES};
-use mesh_relay::wire::{Msg, Note};
+use mesh_relay::send::{Acks, DEPTH, FlowError, MAX_LANES};
+use mesh_relay::wire::{BoardEntry, Msg, Note};
 
 use super::NetError;
 use super::lanes::{Fault, Lanes};
@@ -21,6 +22,8 @@ pub(crate) struct RecvConn {
     lanes: Lanes,
     /// Where each open receive's buffer is writable, by lane.
     keys: [[Option<Key>; MAX_LANES]; DEPTH],
+    /// Whether clear-to-sends go on the sender's boards.
+    boards: bool,
     closed: Option<u16>,
 }
 
@@ -39,8 +42,10 @@ impl RecvConn {
                 closed = Some(code);
             }
         }
+        let boards = incoming.relays == 0 && incoming.lanes.iter().all(|lane| lane.board().is_some());
+        let flow = RecvFlow::new(if boards { Acks::Link } else { Acks::Receiver });
         let lanes = Lanes::new(node, incoming.lanes, "from", peer);
-        Ok(Self { flow: RecvFlow::new(), lanes, keys: [[None; MAX_LANES]; DEPTH], closed })
+        Ok(Self { flow, lanes, keys: [[None; MAX_LANES]; DEPTH], boards, closed })
     }
 
     /// Whether all that was said so far has left.
@@ -65,13 +70,23 @@ impl RecvConn {
                 Ok((key, base)) => {
                     self.keys[place as usize][lane] = Some(key);
                     let capacity = buffer.len() as u64;
-                    self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key: key.raw(), base, capacity })?;
+                    self.clear_to_send(lane, BoardEntry { seq, key: key.raw(), base, capacity })?;
                 }
                 Err(source) => self.lanes.post_failed(lane, source)?,
             }
         }
-        self.progress()?;
+        self.lanes.flush(u32::MAX);
         Ok(Some(place))
+    }
+
+    /// Tells the sender, on one lane, that a receive is posted.
+    fn clear_to_send(&mut self, lane: usize, entry: BoardEntry) -> Result<(), NetError> {
+        if self.boards {
+            let posted = self.lanes.endpoints[lane].post_on_board(BoardEntry::place(entry.seq), &entry.encode());
+            return posted.or_else(|source| self.lanes.post_failed(lane, source));
+        }
+        let BoardEntry { seq, key, base, capacity } = entry;
+        self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key, base, capacity })
     }
 
     /// Whether the receive in this slot is whole, with the size that was sent. Frees the slot then.
@@ -116,22 +131,15 @@ impl RecvConn {
 
     fn progress(&mut self) -> Result<bool, NetError> {
         let mut any = false;
-        loop {
-            let mut moved = false;
+        for lane in 0..self.lanes.endpoints.len() {
+            any |= self.poll_lane(lane)?;
+        }
+        if let Some(count) = self.flow.poll_ack() {
+            // On every lane, so that it arrives before the clear-to-sends that follow there.
             for lane in 0..self.lanes.endpoints.len() {
-                moved |= self.poll_lane(lane)?;
+                self.lanes.send(lane, &Msg::Ack { stream: 0, count })?;
             }
-            if let Some(count) = self.flow.poll_ack() {
-                // On every lane, so that it arrives before the clear-to-sends that follow there.
-                for lane in 0..self.lanes.endpoints.len() {
-                    self.lanes.send(lane, &Msg::Ack { stream: 0, count })?;
-                }
-                moved = true;
-            }
-            any |= moved;
-            if !moved {
-                break;
-            }
+            self.lanes.flush(u32::MAX);
         }
         self.lanes.check_closed(self.closed, self.flow.open())?;
         Ok(any)

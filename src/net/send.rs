@@ -1,16 +1,17 @@
 //! The sending end of a connection: [`SendFlow`] over real legs.
 //!
 //! Polls and posts on the caller's thread (NCCL's progress thread), with no lock, allocation, log or clock per message; the socket's own
-//! calls are the only system calls. The flow decides, this file carries out.
+//! calls are the only system calls. The flow decides, this file carries out. Clear-to-sends come as messages, or, on a direct connection
+//! over links that have boards, lie on the board of each lane.
 
 use std::sync::atomic::Ordering;
 
-use mesh_link::memory::Window;
+use mesh_link::memory::{Window, from_device_barrier};
 use mesh_link::{Event, Key, Target};
 use mesh_relay::agent::Outgoing;
 use mesh_relay::engine::SendPath;
-use mesh_relay::send::{DEPTH, SendFlow, SendMode, SendTarget, SendWait};
-use mesh_relay::wire::Msg;
+use mesh_relay::send::{Acks, DEPTH, SendFlow, SendMode, SendTarget, SendWait};
+use mesh_relay::wire::{BoardEntry, Msg};
 
 use super::NetError;
 use super::lanes::{Fault, Lanes};
@@ -24,15 +25,20 @@ pub(crate) struct SendConn {
     payload: [Window; DEPTH],
     /// Key and base of the first relay's slots, and bytes from one to the next; `None` if direct.
     slots: Option<(Key, u64, u32)>,
+    /// Whether clear-to-sends lie on boards.
+    boards: bool,
     closed: Option<u16>,
 }
 
 impl SendConn {
     pub(super) fn new(node: std::sync::Arc<Node>, out: Outgoing, peer: String) -> Result<Self, NetError> {
+        let direct = matches!(out.path, SendPath::Direct);
+        let boards = direct && out.lanes.iter().all(|lane| lane.board().is_some());
         let (mode, slots) = match out.path {
             SendPath::Direct => {
                 let lanes = out.lanes.len() as u8;
-                (SendMode::Direct { lanes, stripe: node.settings.stripe as u64 }, None)
+                let acks = if boards { Acks::Link } else { Acks::Receiver };
+                (SendMode::Direct { lanes, stripe: node.settings.stripe as u64, acks }, None)
             }
             SendPath::Relayed { key, base, slots, stride, chunk, .. } => {
                 (SendMode::Relayed { chunk, slots }, Some((Key::from_raw(key), base, stride)))
@@ -40,7 +46,7 @@ impl SendConn {
         };
         let lanes = Lanes::new(node, out.lanes, "to", peer);
         let mut conn =
-            Self { flow: SendFlow::new(mode), lanes, payload: [Window::empty(); DEPTH], slots, closed: None };
+            Self { flow: SendFlow::new(mode), lanes, payload: [Window::empty(); DEPTH], slots, boards, closed: None };
         for (lane, msg) in out.early {
             if let Err(fault) = on_message(&mut conn.flow, &mut conn.closed, lane, msg) {
                 conn.lanes.fail_with(fault, 0)?;
@@ -55,7 +61,13 @@ impl SendConn {
         let Some(place) = self.flow.post(payload.len() as u64) else { return Ok(None) };
         self.payload[place as usize] = payload;
         self.node_counts(payload.len() as u64);
-        self.progress()?;
+        for lane in 0..self.lanes.endpoints.len() {
+            self.read_board(lane)?;
+        }
+        // Away with it at once if its receive is known to be posted.
+        if !self.post()? {
+            self.progress()?;
+        }
         Ok(Some(place))
     }
 
@@ -91,19 +103,33 @@ impl SendConn {
     /// Takes what has come and posts what may go; whether anything did.
     fn progress(&mut self) -> Result<bool, NetError> {
         let mut any = false;
-        loop {
-            let mut moved = false;
-            for lane in 0..self.lanes.endpoints.len() {
-                moved |= self.poll_lane(lane)?;
-            }
-            moved |= self.post()?;
-            any |= moved;
-            if !moved {
-                break;
-            }
+        for lane in 0..self.lanes.endpoints.len() {
+            any |= self.poll_lane(lane)?;
+            any |= self.read_board(lane)?;
         }
+        any |= self.post()?;
         self.lanes.check_closed(self.closed, self.flow.open())?;
         Ok(any)
+    }
+
+    /// Takes clear-to-sends from a lane's board; whether there were any. One load if not.
+    fn read_board(&mut self, lane: usize) -> Result<bool, NetError> {
+        let Some(board) = self.lanes.endpoints[lane].board().filter(|_| self.boards) else { return Ok(false) };
+        let mut any = false;
+        loop {
+            let seq = self.flow.next_clear(lane as u8);
+            let at = BoardEntry::place(seq);
+            if board.load(at + 24) != BoardEntry::mark(seq) {
+                return Ok(any);
+            }
+            // The entry lies in one line and was written in one piece; its mark is read first.
+            from_device_barrier();
+            let entry = BoardEntry::decode(seq, board.load(at), board.load(at + 8), board.load(at + 16));
+            if let Err(e) = self.flow.on_cts(lane as u8, seq, entry.key, entry.base, entry.capacity) {
+                self.lanes.fail_with(Fault::Flow(e), self.flow.open())?;
+            }
+            any = true;
+        }
     }
 
     fn poll_lane(&mut self, lane: usize) -> Result<bool, NetError> {
@@ -129,16 +155,17 @@ impl SendConn {
         self.lanes.polled(lane, fault, polled, self.closed, self.flow.open())
     }
 
+    /// Posts what may go and hands it to the links; whether anything was.
     fn post(&mut self) -> Result<bool, NetError> {
-        let mut any = false;
+        let mut used = 0_u32;
         loop {
             let write = match self.flow.poll() {
                 Ok(Some(write)) => write,
-                Ok(None) => return Ok(any),
+                Ok(None) => break,
                 Err(e) => return self.lanes.fail_with(Fault::Flow(e), self.flow.open()).map(|()| false),
             };
-            any = true;
             let lane = usize::from(write.lane);
+            used |= 1 << lane;
             let whole = self.payload[(write.id % DEPTH as u64) as usize];
             // The flow cuts within the length that was posted.
             let part = whole.sub(write.offset as usize, write.len as usize).unwrap_or_else(Window::empty);
@@ -161,6 +188,8 @@ impl SendConn {
             // Relaxed: a statistic, read on its own.
             self.lanes.sent[lane].fetch_add(u64::from(write.len), Ordering::Relaxed);
         }
+        self.lanes.flush(used);
+        Ok(used != 0)
     }
 }
 

@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use super::context::Context;
 use super::sys;
+use crate::memory::from_device_barrier;
 
 /// Channel events acknowledged at once, as that takes a lock.
 const ACKS: u32 = 64;
@@ -138,15 +138,4 @@ impl Drop for Cq {
         // SAFETY: made in `new`; the queue pairs on it are gone, as they own it.
         unsafe { (self.channel.context.verbs.destroy_cq)(self.ptr.as_ptr()) };
     }
-}
-
-/// Orders loads of what a device wrote after the load that told of it. Devices on Arm are not in the inner domain that an acquire fence is
-/// about; elsewhere the fence keeps the compiler in order and the processor is strong enough.
-pub(super) fn from_device_barrier() {
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: a barrier instruction; it changes no register and no memory.
-    unsafe {
-        std::arch::asm!("dmb oshld", options(nostack, preserves_flags));
-    }
-    fence(Ordering::Acquire);
 }

@@ -22,12 +22,15 @@ use super::mr::{DeviceRegistration, Mr};
 use super::qp::{Depths, Path, Qp};
 use super::receive::Receiver;
 use super::regions::Regions;
-use super::send::{CreditWord, Sender};
+use super::send::{PeerMemory, Sender};
 use super::stream::Stream;
 use super::sys;
 use crate::memory::Slab;
 use crate::tcp::{Counters, Limits, prepare};
-use crate::{Event, Key, LinkError, PostError, Target, WRITE_HEADER, Window};
+use crate::{BOARD, Event, Key, LinkError, PostError, Target, WRITE_HEADER, Window};
+
+/// Where the board is in the memory that the peer may write; the word for credits is in the first slot, in lines of its own.
+const BOARD_SLOT: usize = 1;
 
 /// Completions taken at once.
 const BATCH: usize = 16;
@@ -69,7 +72,7 @@ pub struct VerbsEndpoint {
     remote: SocketAddr,
     local_gid: Gid,
     max_message: u32,
-    peer_word: CreditWord,
+    peer_word: PeerMemory,
     /// The peer sleeps until more receives than this were posted again.
     peer_needs: Option<u64>,
     /// What the peer was told that is needed here.
@@ -119,7 +122,7 @@ impl VerbsEndpoint {
         let sending = Sender::memory(writes, messages).next_multiple_of(64);
         let own_memory = Slab::new(1, sending + Receiver::memory(verbs.receives))?;
         // A page of its own: all that the peer may write without having been given a key by the layers above.
-        let credit_memory = Slab::new(1, 8)?;
+        let credit_memory = Slab::new(2, BOARD)?;
         let own = Mr::own(&device.pd, own_memory.whole(), false)?;
         let credit_word = Mr::own(&device.pd, credit_memory.whole(), true)?;
         let whole = own_memory.slot(0);
@@ -168,7 +171,7 @@ impl VerbsEndpoint {
             remote,
             local_gid: entry.gid,
             max_message,
-            peer_word: CreditWord { addr: 0, rkey: 0 },
+            peer_word: PeerMemory { addr: 0, rkey: 0 },
             peer_needs: None,
             need_said: None,
             bye: None,
@@ -249,7 +252,22 @@ impl VerbsEndpoint {
     /// Queues a message of at most [`MAX_MESSAGE`](crate::MAX_MESSAGE) bytes, ahead of all writes that the NIC does not have yet.
     pub fn post_message(&mut self, bytes: &[u8]) -> Result<(), PostError> {
         self.may_post()?;
-        self.sender.post_message(bytes)
+        self.sender.post_message(bytes, None)
+    }
+
+    /// Queues a write of at most [`MAX_SMALL`](crate::MAX_SMALL) bytes at that place of the peer's [`board`](Self::board), in order with
+    /// messages. Nobody is notified of it.
+    pub fn post_on_board(&mut self, at: usize, bytes: &[u8]) -> Result<(), PostError> {
+        self.may_post()?;
+        match u16::try_from(at) {
+            Ok(place) if at + bytes.len() <= BOARD => self.sender.post_message(bytes, Some(place)),
+            _ => Err(PostError::TooLong { len: at.saturating_add(bytes.len()), max: BOARD }),
+        }
+    }
+
+    /// The memory that the peer writes unseen: [`BOARD`](crate::BOARD) bytes, zero at first, for as long as the endpoint lives.
+    pub fn board(&self) -> Window {
+        self.credit_memory.slot(BOARD_SLOT)
     }
 
     fn may_post(&self) -> Result<(), PostError> {

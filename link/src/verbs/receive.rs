@@ -33,6 +33,8 @@ pub(super) struct Receiver {
     /// Receives taken and not posted again yet.
     idle: [u32; BATCH],
     idle_len: usize,
+    /// Receives posted at once.
+    batch: usize,
     /// Receives posted again, and the number that the peer was told.
     pub(super) reposted: u64,
     pub(super) told: u64,
@@ -57,6 +59,8 @@ impl Receiver {
             count,
             idle: [0; BATCH],
             idle_len: 0,
+            // A small part, so that the peer never waits for some that lie idle here.
+            batch: (count as usize / 8).clamp(1, BATCH),
             reposted: 0,
             told: 0,
             taken: 0,
@@ -77,15 +81,12 @@ impl Receiver {
     }
 
     fn rest(&mut self, slot: u32, qp: &mut Qp) -> io::Result<()> {
-        if self.idle_len == BATCH {
-            self.repost(qp)?;
-        }
         self.idle[self.idle_len] = slot;
         self.idle_len += 1;
-        Ok(())
+        if self.idle_len == self.batch { self.repost(qp) } else { Ok(()) }
     }
 
-    /// Posts again what was taken.
+    /// Posts again what was taken since the last batch. The peer knows only of those that were posted.
     pub(super) fn repost(&mut self, qp: &mut Qp) -> io::Result<()> {
         let count = std::mem::take(&mut self.idle_len);
         if count == 0 {

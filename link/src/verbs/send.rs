@@ -14,7 +14,7 @@ use super::mr::DeviceRegistration;
 use super::qp::Qp;
 use super::regions::Regions;
 use super::sys;
-use crate::{LinkError, MAX_MESSAGE, MAX_WRITE, PostError, Target, WRITE_HEADER, Window};
+use crate::{LinkError, MAX_MESSAGE, MAX_SMALL, MAX_WRITE, PostError, Target, WRITE_HEADER, Window};
 
 /// Requests posted at once.
 const BATCH: usize = 16;
@@ -35,6 +35,14 @@ struct Write {
     temporary: Option<DeviceRegistration>,
 }
 
+/// A message, or a write on the peer's board, whose bytes are in the endpoint's own memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Small {
+    len: u16,
+    /// Where on the peer's board.
+    board: Option<u16>,
+}
+
 /// What a request's completion means.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
@@ -44,9 +52,9 @@ enum Meaning {
     Write,
 }
 
-/// Where the peer takes credits.
+/// A place that the peer's NIC writes for us: where it takes credits, or its board.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CreditWord {
+pub(super) struct PeerMemory {
     pub(super) addr: u64,
     pub(super) rkey: u32,
 }
@@ -73,8 +81,8 @@ pub(super) struct Sender {
     /// Bytes of the first write that is not posted completely, and whether its length was announced.
     begun: u64,
     announced: bool,
-    /// Lengths of messages; twice as many as may be queued, for those that the NIC still reads.
-    messages: Box<[u16]>,
+    /// Messages and writes on the board; twice as many as may be queued, for those that the NIC still reads.
+    messages: Box<[Small]>,
     messages_queued: u64,
     messages_posted: u64,
     messages_done: u64,
@@ -89,6 +97,8 @@ pub(super) struct Sender {
     inline: u64,
     /// Longest request in bytes.
     longest: u64,
+    /// The peer's board.
+    board: PeerMemory,
     /// Requests posted that took a receive of the peer, receives that it has posted again, and how many it has.
     pub(super) taken: u64,
     granted: u64,
@@ -150,7 +160,7 @@ impl Sender {
             reported: 0,
             begun: 0,
             announced: false,
-            messages: vec![0; 2 * messages].into_boxed_slice(),
+            messages: vec![Small::default(); 2 * messages].into_boxed_slice(),
             messages_queued: 0,
             messages_posted: 0,
             messages_done: 0,
@@ -163,6 +173,7 @@ impl Sender {
             payloads: 0,
             inline: inline.into(),
             longest: 0,
+            board: PeerMemory { addr: 0, rkey: 0 },
             taken: 0,
             granted: 0,
             receives: 0,
@@ -173,8 +184,9 @@ impl Sender {
         }
     }
 
-    /// The peer has that many receives, and takes requests of at most `longest` bytes.
-    pub(super) fn open(&mut self, receives: u32, longest: u32) {
+    /// The peer has that many receives and this board, and takes requests of at most `longest` bytes.
+    pub(super) fn open(&mut self, receives: u32, longest: u32, board: PeerMemory) {
+        self.board = board;
         (self.receives, self.longest) = (receives.into(), u64::from(longest) & !4095);
     }
 
@@ -208,16 +220,18 @@ impl Sender {
         Ok(())
     }
 
-    pub(super) fn post_message(&mut self, bytes: &[u8]) -> Result<(), PostError> {
-        if bytes.len() > MAX_MESSAGE {
-            return Err(PostError::TooLong { len: bytes.len(), max: MAX_MESSAGE });
+    /// A message, or with a place a write on the peer's board.
+    pub(super) fn post_message(&mut self, bytes: &[u8], board: Option<u16>) -> Result<(), PostError> {
+        let max = if board.is_some() { MAX_SMALL } else { MAX_MESSAGE };
+        if bytes.len() > max {
+            return Err(PostError::TooLong { len: bytes.len(), max });
         }
         if self.messages_queued - self.messages_posted >= self.most_messages() {
             return Err(PostError::QueueFull);
         }
         let at = (self.messages_queued % self.messages.len() as u64) as usize;
         // The cast is exact: at most 1024.
-        self.messages[at] = bytes.len() as u16;
+        self.messages[at] = Small { len: bytes.len() as u16, board };
         self.memory.write_from(self.message_at(at), bytes);
         self.messages_queued += 1;
         Ok(())
@@ -261,7 +275,7 @@ impl Sender {
     pub(super) fn flush(
         &mut self,
         qp: &mut Qp,
-        mut credit: Option<(CreditWord, u64)>,
+        mut credit: Option<(PeerMemory, u64)>,
         report: bool,
     ) -> io::Result<bool> {
         let mut any = false;

@@ -13,7 +13,7 @@ use mesh_link::{Endpoint, Event, Key, Target};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Outgoing};
 use mesh_relay::engine::{Config, ConnectRequest, MS, SendPath};
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::{SendFlow, SendMode, SendTarget};
+use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
 use mesh_relay::wire::{HopAddr, Msg, Note, Refusal};
 
 /// Longest any wait of these tests may take before it counts as hung.
@@ -137,7 +137,9 @@ pub struct Sender {
 impl Sender {
     fn new(out: Outgoing) -> Self {
         let (mode, slots, relays) = match out.path {
-            SendPath::Direct => (SendMode::Direct { lanes: out.lanes.len() as u8, stripe: 4096 }, (0, 0), 0),
+            SendPath::Direct => {
+                (SendMode::Direct { lanes: out.lanes.len() as u8, stripe: 4096, acks: Acks::Receiver }, (0, 0), 0)
+            }
             SendPath::Relayed { relays, key, slots, stride, chunk, .. } => {
                 (SendMode::Relayed { chunk, slots }, (key, stride), relays)
             }
@@ -214,7 +216,7 @@ impl Receiver {
     fn new(incoming: Incoming, listening: Listening) -> Self {
         let memory = Slab::new(1, 1 << 20).expect("memory");
         let Incoming { lanes, relays, .. } = incoming;
-        Self { lanes, relays, flow: RecvFlow::new(), memory, closed: None, _listening: listening }
+        Self { lanes, relays, flow: RecvFlow::default(), memory, closed: None, _listening: listening }
     }
 
     pub fn post(&mut self, capacity: usize) -> u32 {

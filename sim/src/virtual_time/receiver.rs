@@ -22,7 +22,7 @@ impl World {
             // It is closed here already, or was set up anew after a lane was lost: nobody wants it any more.
             return lanes.into_iter().for_each(|end| self.close_end(end, true));
         }
-        c.receiver.flow = Some(RecvFlow::new());
+        c.receiver.flow = Some(RecvFlow::default());
         c.receiver.lanes = lanes;
         for (_, msg) in early {
             self.receiver_message(conn, msg);

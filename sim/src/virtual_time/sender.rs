@@ -1,7 +1,7 @@
 //! The sending end of a connection, as the plugin would drive it: posts, writes, takes and closes.
 
 use mesh_relay::engine::SendPath;
-use mesh_relay::send::{SendFlow, SendMode, SendTarget};
+use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
 use mesh_relay::wire::{Msg, Refusal};
 
 use super::ends::pause;
@@ -19,7 +19,9 @@ impl World {
         let c = &mut self.conns[conn];
         let expected = c.route.len() - 2;
         let mode = match path {
-            SendPath::Direct if expected == 0 => SendMode::Direct { lanes: lanes.len() as u8, stripe },
+            SendPath::Direct if expected == 0 => {
+                SendMode::Direct { lanes: lanes.len() as u8, stripe, acks: Acks::Receiver }
+            }
             SendPath::Relayed { relays, key, slots, stride, chunk, .. } if usize::from(relays) == expected => {
                 c.slots = (key, stride);
                 SendMode::Relayed { chunk, slots }

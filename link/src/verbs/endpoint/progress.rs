@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::context::Gid;
-use super::super::cq::from_device_barrier;
 use super::super::fault::{CompletionFault, SetupFault};
 use super::super::handshake::{Control, Hello};
 use super::super::receive::RECEIVE;
-use super::super::send::CreditWord;
+use super::super::send::PeerMemory;
 use super::super::stream::Came;
 use super::super::sys;
-use super::{Phase, STREAM, STREAM_ARMED, VerbsEndpoint};
+use super::{BOARD_SLOT, Phase, STREAM, STREAM_ARMED, VerbsEndpoint};
+use crate::memory::from_device_barrier;
 use crate::{Event, LinkError};
 
 impl VerbsEndpoint {
@@ -89,8 +89,11 @@ impl VerbsEndpoint {
         self.path.remote_qpn = hello.qpn;
         self.path.remote_psn = hello.psn;
         self.path.mtu = self.path.mtu.min(hello.mtu);
-        self.peer_word = CreditWord { addr: hello.credit_addr, rkey: hello.credit_rkey };
-        self.sender.open(hello.receives, self.max_message.min(hello.max_message));
+        self.peer_word = PeerMemory { addr: hello.credit_addr, rkey: hello.credit_rkey };
+        // The peer's board is where ours is, behind the word.
+        let addr = hello.credit_addr + self.credit_memory.stride() as u64 * BOARD_SLOT as u64;
+        let board = PeerMemory { addr, rkey: hello.credit_rkey };
+        self.sender.open(hello.receives, self.max_message.min(hello.max_message), board);
         let (local, remote) = (self.local_gid, hello.gid);
         let fault = |call| {
             move |e: io::Error| {
@@ -136,9 +139,6 @@ impl VerbsEndpoint {
                 }
             }
             count += taken;
-            if failed.is_none() {
-                self.receiver.repost(&mut self.qp).map_err(|e| LinkError::from_io("ibv_post_recv", &e))?;
-            }
         }
         match failed {
             Some(completion) => Err(self.fault(&completion)),
@@ -166,6 +166,9 @@ impl VerbsEndpoint {
         let mut progress = false;
         if self.phase == Phase::Open {
             self.sender.grant(self.credits_given())?;
+            if self.peer_needs.is_some() {
+                self.receiver.repost(&mut self.qp).map_err(|e| LinkError::from_io("ibv_post_recv", &e))?;
+            }
             let reposted = self.receiver.reposted;
             if self.peer_needs.is_some_and(|known| reposted > known) {
                 self.peer_needs = None;

@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::sys;
-use super::{CreditWord, HEADERS, Meaning, Sender};
+use super::{HEADERS, Meaning, PeerMemory, Sender, Small};
 use crate::WRITE_HEADER;
 
 impl Sender {
     /// The word may be overwritten while the NIC reads it: a newer number is as good.
-    pub(super) fn build_credit(&mut self, k: usize, word: CreditWord, number: u64) -> (Meaning, u64) {
+    pub(super) fn build_credit(&mut self, k: usize, word: PeerMemory, number: u64) -> (Meaning, u64) {
         // SAFETY: the first 8 bytes of the memory, which is 8-aligned and lives as long as self; only atomics and the NIC touch them.
         unsafe { AtomicU64::from_ptr(self.memory.as_ptr().cast()) }.store(number, Ordering::Release);
         let piece = sys::Sge { addr: self.address(0), length: 8, lkey: self.lkey };
@@ -37,21 +37,28 @@ impl Sender {
         {
             return None;
         }
-        if self.credits() == 0 {
+        let at = (self.messages_posted % self.messages.len() as u64) as usize;
+        let Small { len, board } = self.messages[at];
+        if board.is_none() && self.credits() == 0 {
             self.starved = true;
             return None;
         }
-        let at = (self.messages_posted % self.messages.len() as u64) as usize;
-        let len = self.messages[at];
         self.pieces[k][0] = sys::Sge { addr: self.address(self.message_at(at)), length: len.into(), lkey: self.lkey };
-        self.requests_built[k] = sys::SendWr {
+        let request = sys::SendWr {
             opcode: sys::WR_SEND,
             send_flags: self.inline_flag(len.into()),
             num_sge: i32::from(len > 0),
             ..sys::SendWr::EMPTY
         };
+        self.requests_built[k] = match board {
+            None => request,
+            Some(at) => {
+                let PeerMemory { addr, rkey } = self.board;
+                sys::SendWr { opcode: sys::WR_RDMA_WRITE, remote_addr: addr + u64::from(at), rkey, ..request }
+            }
+        };
         self.messages_posted += 1;
-        self.taken += 1;
+        self.taken += u64::from(board.is_none());
         self.sent.frames += 1;
         self.sent.messages += 1;
         Some((Meaning::Message, len.into()))
