@@ -165,6 +165,14 @@ impl Endpoint {
         }
     }
 
+    /// To be told whenever a descriptor was found ready, so that the next poll looks at it: polls do not always, as that costs system calls.
+    pub fn on_ready(&mut self) {
+        match self {
+            Self::Tcp(_) => {}
+            Self::Verbs(endpoint) => endpoint.on_ready(),
+        }
+    }
+
     /// Whether arrivals show on a descriptor now: always over TCP, over verbs since [`arm`](Self::arm) and until a poll has taken its event.
     pub fn is_armed(&self) -> bool {
         match self {

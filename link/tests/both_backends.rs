@@ -254,10 +254,11 @@ impl Sleeper {
         Self(poller)
     }
 
-    fn sleep(&self, endpoint: &Endpoint) {
+    fn sleep(&self, endpoint: &mut Endpoint) {
         self.0.modify(endpoint.fd(), 1, endpoint.interest()).unwrap();
         let count = self.0.wait(&mut [Ready::default(); 2], Some(fixture::PATIENCE)).unwrap();
         assert!(count > 0, "slept through it");
+        endpoint.on_ready();
     }
 }
 

@@ -159,7 +159,9 @@ for part in "${parts[@]}"; do
     ib-ring) ib_ring ;;
     figures)
       for ((round = 1; round <= rounds; round++)); do
-        for net in Mesh IB Socket; do
+        # Each network comes first, second and third in turn.
+        nets=(Mesh IB Socket Mesh IB Socket)
+        for net in "${nets[@]:round % 3:3}"; do
           matrix "figures-$net-$round" switch 4 60 "$net" "switch, round $round" -- "${race[@]}" --only ring
         done
         matrix "figures-ring-$round" ring 4 60 Mesh "ring, round $round" -- "${race[@]}" --only default,ring

@@ -29,15 +29,18 @@ use crate::memory::Slab;
 use crate::tcp::{Counters, Limits, prepare};
 use crate::{BOARD, Event, Key, LinkError, PostError, Target, WRITE_HEADER, Window};
 
-/// Where the board is in the memory that the peer may write; the word for credits is in the first slot, in lines of its own.
+/// Where the board is in the memory that the peer may write; in the first slot are the words for credits and needs.
 const BOARD_SLOT: usize = 1;
+/// The word for credits: receives that the peer has posted again.
+const CREDITS: usize = 0;
+/// The word for needs: the peer sleeps until more receives than one less than this were posted again. The stream says so too, for an end
+/// that sleeps itself; an end that polls need not look there.
+const NEEDS: usize = 8;
 
 /// Completions taken at once.
 const BATCH: usize = 16;
-/// Polls between two looks at the stream, each a system call.
-const STREAM: u32 = 64;
-/// The same while armed, when a sleeper may have been woken because of it.
-const STREAM_ARMED: u32 = 8;
+/// Polls between two looks at the stream, each a system call. Who waits for a descriptor looks when it is ready.
+const STREAM: u32 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -72,7 +75,10 @@ pub struct VerbsEndpoint {
     remote: SocketAddr,
     local_gid: Gid,
     max_message: u32,
-    peer_word: PeerMemory,
+    /// The peer's words.
+    peer_words: PeerMemory,
+    /// The need that was last seen in our word.
+    need_seen: u64,
     /// The peer sleeps until more receives than this were posted again.
     peer_needs: Option<u64>,
     /// What the peer was told that is needed here.
@@ -81,6 +87,8 @@ pub struct VerbsEndpoint {
     bye_said: bool,
     ended: bool,
     armed: bool,
+    /// The next poll looks at the descriptors.
+    ready: bool,
     polls: u32,
     poll_frames: usize,
     completions: Box<[sys::Wc; BATCH]>,
@@ -171,13 +179,15 @@ impl VerbsEndpoint {
             remote,
             local_gid: entry.gid,
             max_message,
-            peer_word: PeerMemory { addr: 0, rkey: 0 },
+            peer_words: PeerMemory { addr: 0, rkey: 0 },
+            need_seen: 0,
             peer_needs: None,
             need_said: None,
             bye: None,
             bye_said: false,
             ended: false,
             armed: false,
+            ready: false,
             polls: 0,
             poll_frames: limits.poll_frames.max(1),
             completions: Box::new([sys::Wc::default(); BATCH]),
@@ -314,9 +324,15 @@ impl VerbsEndpoint {
         if self.phase == Phase::Open && self.sender.starved && self.need_said != Some(granted) {
             self.need_said = Some(granted);
             self.stream.need = Some(granted);
+            self.push_word(NEEDS, granted + 1)?;
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// A descriptor was found ready: the next poll looks at it.
+    pub fn on_ready(&mut self) {
+        self.ready = true;
     }
 
     /// As for TCP. The end of the stream follows once the peer's NIC has acknowledged everything.

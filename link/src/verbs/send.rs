@@ -52,11 +52,20 @@ enum Meaning {
     Write,
 }
 
-/// A place that the peer's NIC writes for us: where it takes credits, or its board.
+/// Memory of the peer that is written for it to look at: its words, or its board.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerMemory {
     pub(super) addr: u64,
     pub(super) rkey: u32,
+}
+
+/// A number that is written into a word of the peer's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    pub(super) to: PeerMemory,
+    /// Where its source is in this end's memory: credits and needs may be under way at once.
+    pub(super) source: usize,
+    pub(super) number: u64,
 }
 
 /// What was sent.
@@ -125,7 +134,7 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// Bytes before the headers: the word for credits, alone in its line.
+/// Bytes before the headers: sources of words, in a line of their own.
 const HEADERS: usize = 64;
 
 impl Sender {
@@ -270,21 +279,16 @@ impl Sender {
         self.receives - (self.taken - self.granted)
     }
 
-    /// Posts what may go; whether anything did. `credit`: a word for the peer that is due, and the number to put there. `report`: the last
-    /// request is to report its completion.
-    pub(super) fn flush(
-        &mut self,
-        qp: &mut Qp,
-        mut credit: Option<(PeerMemory, u64)>,
-        report: bool,
-    ) -> io::Result<bool> {
+    /// Posts what may go; whether anything did. `word`: one for the peer that goes first. `report`: the last request is to report its
+    /// completion.
+    pub(super) fn flush(&mut self, qp: &mut Qp, mut word: Option<Word>, report: bool) -> io::Result<bool> {
         let mut any = false;
         loop {
             let mut count = 0;
             let mut loud = false;
             while count < BATCH && self.has_room() {
-                let built = match credit.take() {
-                    Some((word, number)) => Some(self.build_credit(count, word, number)),
+                let built = match word.take() {
+                    Some(word) => Some(self.build_word(count, word)),
                     None => self.build_message(count).or_else(|| self.build_write(count)),
                 };
                 let Some((meaning, bytes)) = built else { break };

@@ -212,11 +212,17 @@ impl Runner {
             LEG => {
                 if let Some(leg) = self.legs.get(LegId(low)) {
                     leg.armed = false;
+                    leg.endpoint.on_ready();
                 }
                 self.enlist(LegId(low));
             }
             DIAL => self.dialed(now, low),
-            LINGER => self.linger_on(low),
+            LINGER => {
+                if let Some(l) = self.lingering.get_mut(&low) {
+                    l.endpoint.on_ready();
+                }
+                self.linger_on(low);
+            }
             _ => {
                 self.shared.waker.clear();
                 while let Some(command) = self.shared.commands.pop() {

@@ -1,30 +1,26 @@
 //! What a poll does: listening to the stream, connecting, reaping completions, handing over what may go.
 //!
 //! Part of the endpoint, apart for its length; see there for threads.
-#![allow(unsafe_code, reason = "a word that the peer's NIC writes")]
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::context::Gid;
 use super::super::fault::{CompletionFault, SetupFault};
 use super::super::handshake::{Control, Hello};
 use super::super::receive::RECEIVE;
-use super::super::send::PeerMemory;
+use super::super::send::{PeerMemory, Word};
 use super::super::stream::Came;
 use super::super::sys;
-use super::{BOARD_SLOT, Phase, STREAM, STREAM_ARMED, VerbsEndpoint};
-use crate::memory::from_device_barrier;
+use super::{BOARD_SLOT, CREDITS, NEEDS, Phase, STREAM, VerbsEndpoint};
 use crate::{Event, LinkError};
 
 impl VerbsEndpoint {
     pub(super) fn poll_once<F: FnMut(Event<'_>)>(&mut self, sink: &mut F) -> Result<bool, LinkError> {
         let mut progress = false;
         self.polls = self.polls.wrapping_add(1);
-        // Descriptors are level-triggered: what is not looked at now wakes the next sleep at once.
-        let pause = if self.armed { STREAM_ARMED } else { STREAM };
-        let look = self.phase != Phase::Open || self.polls.is_multiple_of(pause);
+        let look = self.phase != Phase::Open || self.ready || self.polls.is_multiple_of(STREAM);
+        self.ready = false;
         if look && self.send_error.is_none() {
             match self.listen() {
                 Ok(heard) => progress |= heard,
@@ -89,7 +85,7 @@ impl VerbsEndpoint {
         self.path.remote_qpn = hello.qpn;
         self.path.remote_psn = hello.psn;
         self.path.mtu = self.path.mtu.min(hello.mtu);
-        self.peer_word = PeerMemory { addr: hello.credit_addr, rkey: hello.credit_rkey };
+        self.peer_words = PeerMemory { addr: hello.credit_addr, rkey: hello.credit_rkey };
         // The peer's board is where ours is, behind the word.
         let addr = hello.credit_addr + self.credit_memory.stride() as u64 * BOARD_SLOT as u64;
         let board = PeerMemory { addr, rkey: hello.credit_rkey };
@@ -165,7 +161,12 @@ impl VerbsEndpoint {
     pub(super) fn push(&mut self) -> Result<bool, LinkError> {
         let mut progress = false;
         if self.phase == Phase::Open {
-            self.sender.grant(self.credits_given())?;
+            self.sender.grant(self.word(CREDITS))?;
+            let need = self.word(NEEDS);
+            if need != self.need_seen {
+                self.need_seen = need;
+                self.peer_needs = Some(need - 1);
+            }
             if self.peer_needs.is_some() {
                 self.receiver.repost(&mut self.qp).map_err(|e| LinkError::from_io("ibv_post_recv", &e))?;
             }
@@ -176,7 +177,8 @@ impl VerbsEndpoint {
                 self.stream.ring = Some(reposted);
             }
             // Without room for the request the credit waits for the next time.
-            let credit = (self.receiver.is_due() && self.sender.has_room()).then_some((self.peer_word, reposted));
+            let credit =
+                (self.receiver.is_due() && self.sender.has_room()).then(|| self.word_for_peer(CREDITS, reposted));
             if credit.is_some() {
                 self.receiver.told = reposted;
             }
@@ -189,7 +191,7 @@ impl VerbsEndpoint {
                 } else if self.sender.is_quiet() && self.sender.has_room() {
                     // One more request, so that the last ones are reported.
                     self.receiver.told = reposted;
-                    let credit = Some((self.peer_word, reposted));
+                    let credit = Some(self.word_for_peer(CREDITS, reposted));
                     progress |= self.sender.flush(&mut self.qp, credit, true).map_err(posting)?;
                 }
             }
@@ -203,13 +205,22 @@ impl VerbsEndpoint {
         Ok(progress)
     }
 
-    /// The number in the word that the peer's NIC writes.
-    fn credits_given(&self) -> u64 {
-        // SAFETY: the slab is this endpoint's, 8-aligned and at least 8 bytes; only the NIC writes it, in one piece.
-        let number = unsafe { AtomicU64::from_ptr(self.credit_memory.slot(0).as_ptr().cast()) }.load(Ordering::Acquire);
-        if number != self.sender.granted() {
-            from_device_barrier();
+    /// The number in a word that the peer's NIC writes. What it stands for happened before, at the peer.
+    fn word(&self, at: usize) -> u64 {
+        self.credit_memory.slot(0).load(at)
+    }
+
+    fn word_for_peer(&self, at: usize, number: u64) -> Word {
+        let PeerMemory { addr, rkey } = self.peer_words;
+        Word { to: PeerMemory { addr: addr + at as u64, rkey }, source: at, number }
+    }
+
+    /// Writes a word of the peer's, if there is room for the request.
+    pub(super) fn push_word(&mut self, at: usize, number: u64) -> Result<(), LinkError> {
+        if self.sender.has_room() {
+            let word = Some(self.word_for_peer(at, number));
+            self.sender.flush(&mut self.qp, word, false).map_err(|e| LinkError::from_io("ibv_post_send", &e))?;
         }
-        number
+        Ok(())
     }
 }

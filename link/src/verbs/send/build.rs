@@ -1,4 +1,4 @@
-//! Requests for the NIC, built in place: credits, messages, and writes with their parts.
+//! Requests for the NIC, built in place: words, messages, and writes with their parts.
 //!
 //! Part of the sending half, apart for its length; see there for threads.
 #![allow(unsafe_code, reason = "a word that the NIC reads while it may be overwritten")]
@@ -6,22 +6,24 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::sys;
-use super::{HEADERS, Meaning, PeerMemory, Sender, Small};
+use super::{HEADERS, Meaning, PeerMemory, Sender, Small, Word};
 use crate::WRITE_HEADER;
 
 impl Sender {
     /// The word may be overwritten while the NIC reads it: a newer number is as good.
-    pub(super) fn build_credit(&mut self, k: usize, word: PeerMemory, number: u64) -> (Meaning, u64) {
-        // SAFETY: the first 8 bytes of the memory, which is 8-aligned and lives as long as self; only atomics and the NIC touch them.
-        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().cast()) }.store(number, Ordering::Release);
-        let piece = sys::Sge { addr: self.address(0), length: 8, lkey: self.lkey };
+    pub(super) fn build_word(&mut self, k: usize, Word { to, source, number }: Word) -> (Meaning, u64) {
+        let place = self.memory.sub(source, 8).unwrap_or(self.memory);
+        // SAFETY: 8 bytes before the headers, at a multiple of 8 in memory that is 8-aligned and lives as long as self; only atomics and the
+        // NIC touch them.
+        unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) }.store(number, Ordering::Release);
+        let piece = sys::Sge { addr: self.address(source), length: 8, lkey: self.lkey };
         self.pieces[k][0] = piece;
         self.requests_built[k] = sys::SendWr {
             opcode: sys::WR_RDMA_WRITE,
             send_flags: self.inline_flag(8),
             num_sge: 1,
-            remote_addr: word.addr,
-            rkey: word.rkey,
+            remote_addr: to.addr,
+            rkey: to.rkey,
             ..sys::SendWr::EMPTY
         };
         (Meaning::Nothing, 8)
