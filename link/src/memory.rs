@@ -69,6 +69,7 @@ impl Window {
     }
 
     /// `len` bytes from `offset` on, if they lie inside.
+    #[inline]
     pub const fn sub(&self, offset: usize, len: usize) -> Option<Self> {
         if offset > self.len || len > self.len - offset {
             return None;
@@ -110,6 +111,7 @@ impl Window {
 
     /// The 8-byte word at `offset`, little endian, read in one piece; 0 outside the window or across words. A device may be writing it:
     /// see [`from_device_barrier`].
+    #[inline]
     pub fn load(&self, offset: usize) -> u64 {
         match self.sub(offset, 8) {
             Some(word) if word.base.addr().is_multiple_of(8) => {
@@ -134,6 +136,7 @@ impl Window {
 
 /// Orders loads of what a device wrote after the load that told of it. Devices on Arm are not in the inner domain that an acquire fence is
 /// about; elsewhere the fence keeps the compiler in order and the processor is strong enough.
+#[inline]
 pub fn from_device_barrier() {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a barrier instruction; it changes no register and no memory.
@@ -236,6 +239,7 @@ impl Slab {
     /// # Panics
     ///
     /// As indexing a slice does, if `index` is not below [`slots`](Self::slots).
+    #[inline]
     pub fn slot(&self, index: usize) -> Window {
         assert!(index < self.slots, "slot {index} of a slab of {}", self.slots);
         Window { base: self.base.wrapping_add(index * self.stride), len: self.size }

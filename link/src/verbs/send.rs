@@ -361,6 +361,11 @@ impl Sender {
         })
     }
 
+    /// Whether there is nothing to hand to the NIC and nothing to report.
+    pub(super) fn is_quiet_for_now(&self) -> bool {
+        self.is_empty() && self.reported == self.done
+    }
+
     /// Whether all that was queued is with the NIC.
     pub(super) fn is_empty(&self) -> bool {
         self.posted == self.queued && self.messages_posted == self.messages_queued

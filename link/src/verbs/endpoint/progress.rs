@@ -29,6 +29,9 @@ impl VerbsEndpoint {
             }
         }
         let reaped = self.reap(sink)?;
+        if !(look || reaped) && self.has_nothing_to_do() {
+            return Ok(false);
+        }
         progress |= reaped;
         if self.armed && (look || reaped) && self.qp.cq.drain() {
             self.armed = false;
@@ -39,7 +42,9 @@ impl VerbsEndpoint {
             progress = true;
             sink(Event::Written { id });
         }
-        self.regions.forget_dead();
+        if look {
+            self.regions.forget_dead();
+        }
         if progress {
             return Ok(true);
         }
@@ -51,6 +56,18 @@ impl VerbsEndpoint {
             (None, true, None) => Err(LinkError::Reset { op: "receive: the peer ended without closing" }),
             (None, false, _) => Ok(false),
         }
+    }
+
+    /// Whether a poll that took nothing can end at once, which is what most polls come to.
+    fn has_nothing_to_do(&self) -> bool {
+        self.phase == Phase::Open
+            && self.sender.is_quiet_for_now()
+            && !self.receiver.is_due()
+            && self.word(CREDITS) == self.sender.granted()
+            && self.word(NEEDS) == self.need_seen
+            && self.peer_needs.is_none()
+            && self.send_error.is_none()
+            && !(self.closing || self.ended || self.stream.wants_write())
     }
 
     /// Takes what came over the stream.
