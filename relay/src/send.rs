@@ -359,6 +359,16 @@ impl SendFlow {
         self.tail.wrapping_sub(self.acked)
     }
 
+    /// Messages that are lost if the peer has closed in an orderly way: all that are not acknowledged, if that is for the receiver to do. A
+    /// link's reports may come after the word of a receiver that has all it wants, over another lane; a receiver that has not breaks the
+    /// link.
+    pub fn lost_if_closed(&self) -> u32 {
+        match self.mode {
+            SendMode::Direct { acks: Acks::Link, .. } => self.tail.wrapping_sub(self.head),
+            _ => self.open(),
+        }
+    }
+
     /// What the oldest unfinished message waits for, for the watchdog and for `status`.
     pub fn waits_for(&self) -> SendWait {
         if self.head != self.tail {

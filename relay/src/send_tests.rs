@@ -265,3 +265,17 @@ fn a_receiver_may_be_ahead_by_the_messages_whose_reports_are_under_way() {
     assert!(again.iter().all(|write| matches!(write.target, SendTarget::Buffer { key: 2, .. })), "{again:?}");
     assert_eq!(again.len(), DEPTH);
 }
+
+#[test]
+fn what_a_closing_peer_takes_along_depends_on_who_acknowledges() {
+    for (acks, lost) in [(Acks::Receiver, 2), (Acks::Link, 1)] {
+        // given one message sent and not acknowledged, and one whose receive is not posted
+        let mut flow = SendFlow::new(SendMode::Direct { lanes: 1, stripe: 1 << 16, acks });
+        flow.post(1).unwrap();
+        flow.post(1).unwrap();
+        flow.on_cts(0, 0, 1, 0, 1).unwrap();
+        assert_eq!(drain(&mut flow).len(), 1);
+        // then a receiver that says the last word has lost both; where links report, the report of the first may still come
+        assert_eq!((flow.lost_if_closed(), flow.open()), (lost, 2), "{acks:?}");
+    }
+}

@@ -145,8 +145,8 @@ impl Lanes {
     ) -> Result<bool, NetError> {
         match (fault, polled) {
             (None, Ok(moved)) => Ok(moved),
-            // An orderly close is followed by the end of the stream.
-            (None, Err(_)) if closed.is_some() => Ok(false),
+            // An orderly close is followed by the end of the stream, and what is open then will not be completed.
+            (None, Err(_)) if closed.is_some() => self.check_closed(closed, open).map(|()| false),
             (Some(fault), _) => self.fail_with(fault, open).map(|()| false),
             (None, Err(e)) => self.fail_with(Fault::Link(lane, e), open).map(|()| false),
         }

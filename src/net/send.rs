@@ -108,7 +108,7 @@ impl SendConn {
             any |= self.read_board(lane)?;
         }
         any |= self.post()?;
-        self.lanes.check_closed(self.closed, self.flow.open())?;
+        self.lanes.check_closed(self.closed, self.flow.lost_if_closed())?;
         Ok(any)
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Conn {
     pub(super) buffers: Vec<Buffer>,
     pub(super) slots: (u32, u32),
     pub(super) acknowledged: bool,
+    /// The receiver's code, if it has closed and reports of its links are still awaited.
+    pub(super) sender_told: Option<u16>,
     pub(super) began: Time,
     pub(super) finished: Time,
     pub(super) bytes: u64,
@@ -85,6 +87,7 @@ impl Conn {
         let buffers = spec.messages.iter().map(|_| Buffer::new()).collect();
         Self {
             acknowledged: spec.messages.is_empty(),
+            sender_told: None,
             spec,
             token,
             name,

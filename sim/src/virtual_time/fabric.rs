@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use mesh_relay::engine::Time;
+use mesh_relay::send::Acks;
 use mesh_relay::wire::{HEADER_BYTES, Msg, Note};
 
 use super::memory::Payload;
@@ -51,11 +52,15 @@ impl World {
         }
         let latency = self.between(self.physics.latency);
         let late = self.between(self.physics.written);
+        let acks = self.physics.acks;
         let side = self.side_mut(end);
         side.last_write = (write.out_at + latency).max(side.last_write).max(side.last_message);
-        side.last_written = (write.out_at + late).max(side.last_written);
-        let (arrival, written) = (side.last_write, side.last_written);
-        self.schedule(written, What::Written { end, id: write.id });
+        let arrival = side.last_write;
+        if acks == Acks::Receiver {
+            side.last_written = (write.out_at + late).max(side.last_written);
+            let written = side.last_written;
+            self.schedule(written, What::Written { end, id: write.id });
+        }
         self.schedule(arrival, What::Land { to: peer, write });
     }
 
@@ -93,6 +98,13 @@ impl World {
     pub(super) fn land(&mut self, to: PipeEnd, write: Write) {
         if !self.side(to).open || self.side(to.peer()).cut.is_some_and(|cut| write.out_at > cut) {
             return;
+        }
+        if self.physics.acks == Acks::Link {
+            let reported = self.now + self.between(self.physics.written);
+            let side = self.side_mut(to.peer());
+            side.last_written = reported.max(side.last_written);
+            let written = side.last_written;
+            self.schedule(written, What::Written { end: to.peer(), id: write.id });
         }
         let (node, leg, owner) = (self.side(to).node, self.side(to).leg, self.side(to).owner);
         match self.side(to).exposed.get(&write.key).copied() {
@@ -190,9 +202,10 @@ impl World {
         let peer = end.peer();
         if self.side(peer).open {
             let latency = self.between(self.physics.latency);
+            let reports = if self.physics.acks == Acks::Link { self.side(peer).last_written } else { 0 };
             // What was queued is sent first, or perhaps, or not at all.
             let at = match (graceful, self.rng.percent(50)) {
-                (true, _) => last_message.max(last_write).max(now + latency),
+                (true, _) => last_message.max(last_write).max(reports).max(now + latency),
                 (false, true) => last_message.max(now + latency),
                 (false, false) => now + latency,
             };
@@ -209,7 +222,14 @@ impl World {
         self.close_end(end, false);
         match owner {
             Owner::Engine => self.drive(node, |engine, now| engine.on_leg_down(now, leg, "closed by its peer")),
-            Owner::Sender { conn, .. } => self.end_sender(conn, super::Ending::LegDown, None, true),
+            Owner::Sender { conn, .. } => {
+                let c = &self.conns[conn];
+                // A peer that has closed in order ends one lane after the other; reports of the others may still come.
+                let more = c.sender_told.is_some() && c.sender.lanes.iter().any(|lane| self.side(*lane).open);
+                if !more {
+                    self.end_sender(conn, super::Ending::LegDown, None, true);
+                }
+            }
             Owner::Receiver { conn } => self.end_receiver(conn, super::Ending::LegDown, None, true),
         }
     }

@@ -1,6 +1,7 @@
 //! The receiving end of a connection, as the plugin would drive it: posts, announces, acknowledges, takes and closes.
 
 use mesh_relay::recv::RecvFlow;
+use mesh_relay::send::Acks;
 use mesh_relay::wire::{Msg, Note};
 
 use super::ends::pause;
@@ -22,7 +23,8 @@ impl World {
             // It is closed here already, or was set up anew after a lane was lost: nobody wants it any more.
             return lanes.into_iter().for_each(|end| self.close_end(end, true));
         }
-        c.receiver.flow = Some(RecvFlow::default());
+        let direct = c.route.len() == 2;
+        c.receiver.flow = Some(RecvFlow::new(if direct { self.physics.acks } else { Acks::Receiver }));
         c.receiver.lanes = lanes;
         for (_, msg) in early {
             self.receiver_message(conn, msg);

@@ -1,7 +1,7 @@
 //! The sending end of a connection, as the plugin would drive it: posts, writes, takes and closes.
 
 use mesh_relay::engine::SendPath;
-use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
+use mesh_relay::send::{SendFlow, SendMode, SendTarget};
 use mesh_relay::wire::{Msg, Refusal};
 
 use super::ends::pause;
@@ -15,13 +15,11 @@ impl World {
         for (lane, end) in lanes.iter().enumerate() {
             self.side_mut(*end).owner = Owner::Sender { conn, lane: lane as u8 };
         }
-        let (now, stripe) = (self.now, self.physics.stripe);
+        let (now, stripe, acks) = (self.now, self.physics.stripe, self.physics.acks);
         let c = &mut self.conns[conn];
         let expected = c.route.len() - 2;
         let mode = match path {
-            SendPath::Direct if expected == 0 => {
-                SendMode::Direct { lanes: lanes.len() as u8, stripe, acks: Acks::Receiver }
-            }
+            SendPath::Direct if expected == 0 => SendMode::Direct { lanes: lanes.len() as u8, stripe, acks },
             SendPath::Relayed { relays, key, slots, stride, chunk, .. } if usize::from(relays) == expected => {
                 c.slots = (key, stride);
                 SendMode::Relayed { chunk, slots }
@@ -55,7 +53,14 @@ impl World {
             Msg::Cts { seq, key, base, capacity, .. } => flow.on_cts(lane, seq, key, base, capacity),
             Msg::Ack { count, .. } => flow.on_ack(count),
             Msg::Credit { n, slots } => slots[..usize::from(n)].iter().try_for_each(|s| flow.on_credit(*s)),
-            Msg::Close { code, .. } => return self.end_sender(conn, Ending::PeerClosed(code), None, true),
+            Msg::Close { code, .. } => {
+                // Where links acknowledge, their last reports may still come, over other lanes.
+                if flow.open() == 0 || flow.lost_if_closed() > 0 {
+                    return self.end_sender(conn, Ending::PeerClosed(code), None, true);
+                }
+                self.conns[conn].sender_told = Some(code);
+                return;
+            }
             msg => return self.broken(format!("the sender of connection {conn} gets {msg:?}")),
         };
         if let Err(e) = outcome {
@@ -96,6 +101,7 @@ impl World {
             c.sender.next_post = paused.unwrap_or(now);
         }
         c.acknowledged |= c.sender.posted == total && flow.open() == 0;
+        let closed = c.sender_told.filter(|_| flow.open() == 0);
         let finished = c.sender.done == total && c.closes(Who::Sender);
         if let Some(seq) = early {
             return self.broken(format!("connection {conn}: send {seq} is done before its receive"));
@@ -106,6 +112,8 @@ impl World {
         self.write_out(conn);
         if finished {
             self.end_sender(conn, Ending::Closed, Some(0), true);
+        } else if let Some(code) = closed {
+            self.end_sender(conn, Ending::PeerClosed(code), None, true);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a run is made of: the physics of links, and the connections with their users' scripts.
 
 use mesh_relay::engine::{MS, Time};
+use mesh_relay::send::Acks;
 
 /// One microsecond.
 const US: Time = 1000;
@@ -12,8 +13,10 @@ pub struct Physics {
     pub latency: (Time, Time),
     /// Bytes that a link carries in a microsecond, each way.
     pub bytes_per_us: u64,
-    /// From the last byte leaving until the sender is told that its memory is read no more.
+    /// From the last byte leaving (or, where links acknowledge, from its arrival) until the sender is told that its memory is read no more.
     pub written: (Time, Time),
+    /// Who acknowledges on direct connections: the receiver, as over sockets, or the link, as over queue pairs.
+    pub acks: Acks,
     /// How long it takes to open a leg.
     pub dial: (Time, Time),
     /// How many of a hundred attempts to open a leg fail.
@@ -29,6 +32,7 @@ impl Default for Physics {
             latency: (US, 20 * US),
             bytes_per_us: 12_500,
             written: (0, 30 * US),
+            acks: Acks::Receiver,
             dial: (10 * US, 2 * MS),
             dial_fails: 0,
             stripe: 4096,

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use mesh_relay::engine::{Config, MS, Time};
+use mesh_relay::send::Acks;
 use mesh_routing::{AddressPlan, Shape, Topology};
 use mesh_sim::virtual_time::{ConnReport, Failure, Physics, Rng, Summary, World};
 
@@ -34,6 +35,7 @@ pub(crate) fn physics(seed: u64) -> Physics {
         bytes_per_us: rng.pick(&[50, 1000, 12_500]),
         written: (0, rng.pick(&[0, 5000, 50_000, 1_000_000])),
         stripe: rng.pick(&[0, 128, 4096, u64::MAX]),
+        acks: rng.pick(&[Acks::Receiver, Acks::Link]),
         ..Physics::default()
     }
 }

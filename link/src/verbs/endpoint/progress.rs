@@ -52,6 +52,8 @@ impl VerbsEndpoint {
             (Some(error), ..) => Err(error),
             // All that was sent has been acknowledged, so it is in the completion queue or about to be.
             (None, true, Some(sent)) if self.receiver.taken < sent => Ok(false),
+            // The peer keeps its queue pair until this end has closed, so what was written there is still acknowledged, or fails.
+            (None, true, Some(_)) if self.sender.queued_writes() > 0 => Ok(false),
             (None, true, Some(_)) => Err(LinkError::ClosedByPeer { missing: 0 }),
             (None, true, None) => Err(LinkError::Reset { op: "receive: the peer ended without closing" }),
             (None, false, _) => Ok(false),
