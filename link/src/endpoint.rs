@@ -186,6 +186,14 @@ impl Endpoint {
         matches!(self, Self::Tcp(_))
     }
 
+    /// The largest packets that the ports of this end and of the peer take, in bytes, once both are known; never over TCP.
+    pub fn mtu(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Verbs(endpoint) => endpoint.mtu(),
+        }
+    }
+
     /// The stream's descriptor.
     pub fn fd(&self) -> RawFd {
         either!(self, endpoint => endpoint.fd())
