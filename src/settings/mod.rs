@@ -58,7 +58,11 @@ pub struct Settings {
     /// `PORT`: TCP port of agents.
     pub port: u16,
     /// `GID_INDEX`: forced index; otherwise GIDs are found by address.
-    pub gid_index: Option<u32>,
+    pub gid_index: Option<u8>,
+    /// `TRAFFIC_CLASS`: of all RDMA packets; otherwise NCCL's.
+    pub traffic_class: Option<u8>,
+    /// `SERVICE_LEVEL`: of all RDMA packets.
+    pub service_level: u8,
     /// `LINK`: `tcp` or `verbs`.
     pub link: String,
     /// `DISABLE_RDMA`: TCP links even where RDMA is at hand.

@@ -157,7 +157,12 @@ impl Runner {
     }
 
     #[cold]
-    pub(super) fn log(&self, event: &Event) {
+    pub(super) fn log(&mut self, event: &Event) {
+        if let Event::Stranger { peer, why } = event
+            && self.strangers.insert(*peer, why.clone()).as_ref() == Some(why)
+        {
+            return;
+        }
         let node = &self.shared.node;
         match event {
             Event::Stranger { peer, why } => warn!("mesh[W42] node {node}: dropped a stranger from {peer}: {why}"),

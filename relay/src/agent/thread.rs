@@ -4,7 +4,7 @@
 //! the endpoints' own. After `spin` without anything to do it arms the queue pairs, if there are any, and sleeps in the poller until an
 //! endpoint, a command or a deadline wakes it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -19,11 +19,12 @@ use mesh_link::poller::{Interest, Poller, Ready};
 use mesh_link::tcp::Limits;
 use mesh_link::tcp::dial::{DialState, Dialing};
 use mesh_link::verbs::Registration;
-use mesh_link::{Endpoint, Event as LinkEvent, Key};
+use mesh_link::{Endpoint, Event as LinkEvent, Key, LinkError};
 use tracing::{info, warn};
 
 use super::legs::{Leg, Legs, Lingering};
 use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
+use crate::code;
 use crate::engine::{DialId, Engine, Event, LegId, Time};
 use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Refusal};
 
@@ -37,6 +38,9 @@ const KIND: u64 = 0xffff_ffff << 32;
 
 /// How often closed queue pairs that still send are looked at.
 const LOOK: Time = 5_000_000;
+
+/// Number of the warning that a link's packets are small.
+const SMALL_PACKETS: u16 = 20;
 
 /// Legs polled between two looks at the poller.
 const ROUND: usize = 256;
@@ -65,6 +69,10 @@ pub(super) struct Runner {
     pub(super) connects: HashMap<u64, Arc<ArrayQueue<Result<Outgoing, Refusal>>>>,
     pub(super) accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
     pub(super) bytes: Vec<u8>,
+    /// What was said of a link, by code: it is not said again.
+    told: HashSet<((Ipv4Addr, Ipv4Addr), u16)>,
+    /// What was last said of a stranger: one that comes again and again is said once.
+    pub(super) strangers: HashMap<Ipv4Addr, String>,
     stop: bool,
 }
 
@@ -112,6 +120,8 @@ impl Runner {
             connects: HashMap::new(),
             accepts: HashMap::new(),
             bytes: Vec::with_capacity(MAX_MESSAGE),
+            told: HashSet::new(),
+            strangers: HashMap::new(),
             stop: false,
         })
     }
@@ -291,8 +301,8 @@ impl Runner {
     }
 
     fn accept(&mut self, now: Time, n: usize) {
-        let Some(&(local, prefix, ref listener)) = self.listeners.get(n) else { return };
         loop {
+            let Some(&(local, prefix, ref listener)) = self.listeners.get(n) else { return };
             match listener.accept() {
                 Ok((_, SocketAddr::V4(peer))) if !same_subnet(local, prefix, *peer.ip()) => {
                     let why = format!("it is outside the subnet of {local}/{prefix}");
@@ -300,7 +310,7 @@ impl Runner {
                 }
                 Ok((stream, SocketAddr::V4(peer))) => {
                     let added = self.add_leg(stream, local, *peer.ip(), self.incoming);
-                    let Some(leg) = added else { return };
+                    let Ok(leg) = added else { return };
                     self.engine.on_accepted(now, leg, local, *peer.ip());
                     self.carry_out(now);
                     return self.enlist(leg);
@@ -313,25 +323,48 @@ impl Runner {
         }
     }
 
-    fn add_leg(&mut self, stream: TcpStream, local: Ipv4Addr, remote: Ipv4Addr, limits: Limits) -> Option<LegId> {
-        let endpoint = match Endpoint::new(stream, limits, &self.config.backend) {
-            Ok(endpoint) => endpoint,
-            Err(e) => {
-                warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
-                return None;
-            }
-        };
-        let leg = self.legs.add(Leg::new(endpoint, remote, self.shared.links.of(local, remote)));
+    /// A new leg, or why there is none.
+    fn add_leg(
+        &mut self,
+        stream: TcpStream,
+        local: Ipv4Addr,
+        remote: Ipv4Addr,
+        limits: Limits,
+    ) -> Result<LegId, String> {
+        let endpoint = Endpoint::new(stream, limits, &self.config.backend)
+            .map_err(|e| self.no_leg((local, remote), code::of_endpoint(&e), e.to_string()))?;
+        let leg = self.legs.add(Leg::new(endpoint, (local, remote), self.shared.links.of(local, remote)));
         let added = match self.legs.get(leg) {
             Some(l) => watch(&self.poller, &l.endpoint, LEG | u64::from(leg.0), Interest::READ),
             None => Ok(()),
         };
         if let Err(e) = added {
-            warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
             self.legs.remove(leg);
-            return None;
+            return Err(self.no_leg((local, remote), code::SYSTEM, e.to_string()));
         }
-        Some(leg)
+        Ok(leg)
+    }
+
+    /// Says why a leg cannot be made, once a link and reason: whoever wants it tries again until its time is up.
+    #[cold]
+    fn no_leg(&mut self, link: (Ipv4Addr, Ipv4Addr), code: u16, why: String) -> String {
+        if self.told.insert((link, code)) {
+            warn!("mesh[E{code:02}] node {}: leg between {} and {}: {why}", self.shared.node, link.0, link.1);
+        }
+        why
+    }
+
+    /// Says once a link, at the end that is in the way, that its packets are smaller than they could be.
+    #[cold]
+    fn tell_mtu(&mut self, link: (Ipv4Addr, Ipv4Addr), (own, peer): (u32, u32)) {
+        if own < peer && self.told.insert((link, SMALL_PACKETS)) {
+            let (local, remote) = link;
+            warn!(
+                "mesh[W20] node {}: packets of {own} bytes between {local} (RDMA MTU {own}) and {remote} (RDMA MTU {peer}): expect a lower \
+                 rate; give the interface of {local} the MTU of the other end's (ip link set INTERFACE mtu 9000)",
+                self.shared.node
+            );
+        }
     }
 
     fn dialed(&mut self, now: Time, key: u32) {
@@ -347,8 +380,7 @@ impl Runner {
             DialState::Failed(e) => Err(e.to_string()),
         };
         let Some(Dialed { id, from, to, .. }) = self.dials.remove(&key) else { return };
-        let outcome = outcome
-            .and_then(|s| self.add_leg(s, from, to, self.outgoing).ok_or_else(|| "no descriptor for the leg".into()));
+        let outcome = outcome.and_then(|s| self.add_leg(s, from, to, self.outgoing));
         if let Ok(leg) = &outcome {
             self.enlist(*leg);
         }
@@ -392,6 +424,11 @@ impl Runner {
         let wants_write = leg.endpoint.interest().write || more;
         // The poll may have taken an event of completions that earlier polls took: nothing announces the next one then.
         leg.armed &= !matches!(polled, Ok(true)) && leg.endpoint.is_armed();
+        let unseen = leg.mtu.is_none();
+        if unseen {
+            leg.mtu = leg.endpoint.mtu();
+        }
+        let (link, unequal) = ((leg.local, leg.remote), leg.mtu.filter(|(own, peer)| unseen && own != peer));
         if wants_write != leg.watches_write {
             let interest = if wants_write { Interest::BOTH } else { Interest::READ };
             if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {
@@ -399,6 +436,9 @@ impl Runner {
             }
         }
         self.legs.put_back(id, leg);
+        if let Some(mtu) = unequal {
+            self.tell_mtu(link, mtu);
+        }
         let progress = match polled {
             Ok(progress) => {
                 if progress {
@@ -408,7 +448,15 @@ impl Runner {
             }
             Err(e) => {
                 self.discard(id);
-                self.engine.on_leg_down(now, id, &e.to_string());
+                let why = e.to_string();
+                // Neither end is a stranger's for that.
+                let said = matches!(e, LinkError::Setup(_)) && {
+                    self.no_leg(link, code::NO_ANSWER, why.clone());
+                    self.engine.forget_stranger(id)
+                };
+                if !said {
+                    self.engine.on_leg_down(now, id, &why);
+                }
                 true
             }
         };

@@ -225,7 +225,9 @@ impl Engine {
                     )
                 }
             };
-            let what = format!("{what}; is the job started on every node, and is the cable in?");
+            // A leg that broke has said what to look at.
+            let hint = if what.contains('?') { "" } else { "; is the job started on every node, and is the cable in?" };
+            let what = format!("{what}{hint}");
             self.fail_connect(request, code::NO_ANSWER, what);
         }
     }
