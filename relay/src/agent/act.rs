@@ -11,7 +11,8 @@ use mesh_link::{Endpoint, Key, Target};
 use tracing::{info, warn};
 
 use super::legs::Exposed;
-use super::thread::{DIAL, Dialed, Runner};
+use super::opening::Dialed;
+use super::thread::{DIAL, Runner};
 use super::{Incoming, Outgoing};
 use crate::engine::{Action, DialId, Event, LegId, Time};
 use crate::wire::{HEADER_BYTES, Msg, Refusal};

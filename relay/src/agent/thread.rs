@@ -5,8 +5,7 @@
 //! endpoint, a command or a deadline wakes it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,21 +16,21 @@ use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Interest, Poller, Ready};
 use mesh_link::tcp::Limits;
-use mesh_link::tcp::dial::{DialState, Dialing};
 use mesh_link::verbs::Registration;
 use mesh_link::{Endpoint, Event as LinkEvent, Key, LinkError};
 use tracing::{info, warn};
 
-use super::legs::{Leg, Legs, Lingering};
+use super::legs::{Legs, Lingering};
+use super::opening::Dialed;
 use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
 use crate::code;
-use crate::engine::{DialId, Engine, Event, LegId, Time};
+use crate::engine::{Engine, LegId, Time};
 use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Refusal};
 
 /// The poller's name for the waker.
 pub(super) const WAKER: u64 = 0;
 const LISTENER: u64 = 1 << 32;
-const LEG: u64 = 2 << 32;
+pub(super) const LEG: u64 = 2 << 32;
 pub(super) const DIAL: u64 = 3 << 32;
 const LINGER: u64 = 4 << 32;
 const KIND: u64 = 0xffff_ffff << 32;
@@ -39,24 +38,21 @@ const KIND: u64 = 0xffff_ffff << 32;
 /// How often closed queue pairs that still send are looked at.
 const LOOK: Time = 5_000_000;
 
-/// Number of the warning that a link's packets are small.
-const SMALL_PACKETS: u16 = 20;
-
 /// Legs polled between two looks at the poller.
 const ROUND: usize = 256;
 
 pub(super) struct Runner {
     /// Queues of legs that were opened here.
-    outgoing: Limits,
+    pub(super) outgoing: Limits,
     /// Queues of legs that were opened to here.
-    incoming: Limits,
+    pub(super) incoming: Limits,
     pub(super) config: AgentConfig,
     pub(super) engine: Engine,
     /// Goes before the memory does.
     _pinned: Option<Registration>,
     pub(super) slab: Slab,
     pub(super) poller: Poller,
-    listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
+    pub(super) listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
     pub(super) shared: Arc<Shared>,
     started: Instant,
     pub(super) legs: Legs,
@@ -70,18 +66,10 @@ pub(super) struct Runner {
     pub(super) accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
     pub(super) bytes: Vec<u8>,
     /// What was said of a link, by code: it is not said again.
-    told: HashSet<((Ipv4Addr, Ipv4Addr), u16)>,
+    pub(super) told: HashSet<((Ipv4Addr, Ipv4Addr), u16)>,
     /// What was last said of a stranger: one that comes again and again is said once.
     pub(super) strangers: HashMap<Ipv4Addr, String>,
     stop: bool,
-}
-
-/// A leg being opened.
-pub(super) struct Dialed {
-    pub(super) id: DialId,
-    pub(super) dialing: Dialing,
-    pub(super) from: Ipv4Addr,
-    pub(super) to: Ipv4Addr,
 }
 
 impl Runner {
@@ -300,94 +288,6 @@ impl Runner {
         }
     }
 
-    fn accept(&mut self, now: Time, n: usize) {
-        loop {
-            let Some(&(local, prefix, ref listener)) = self.listeners.get(n) else { return };
-            match listener.accept() {
-                Ok((_, SocketAddr::V4(peer))) if !same_subnet(local, prefix, *peer.ip()) => {
-                    let why = format!("it is outside the subnet of {local}/{prefix}");
-                    self.log(&Event::Stranger { peer: *peer.ip(), why });
-                }
-                Ok((stream, SocketAddr::V4(peer))) => {
-                    let added = self.add_leg(stream, local, *peer.ip(), self.incoming);
-                    let Ok(leg) = added else { return };
-                    self.engine.on_accepted(now, leg, local, *peer.ip());
-                    self.carry_out(now);
-                    return self.enlist(leg);
-                }
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) => return warn!("mesh[E83] node {}: accept on {local}: {e}", self.shared.node),
-            }
-        }
-    }
-
-    /// A new leg, or why there is none.
-    fn add_leg(
-        &mut self,
-        stream: TcpStream,
-        local: Ipv4Addr,
-        remote: Ipv4Addr,
-        limits: Limits,
-    ) -> Result<LegId, String> {
-        let endpoint = Endpoint::new(stream, limits, &self.config.backend)
-            .map_err(|e| self.no_leg((local, remote), code::of_endpoint(&e), e.to_string()))?;
-        let leg = self.legs.add(Leg::new(endpoint, (local, remote), self.shared.links.of(local, remote)));
-        let added = match self.legs.get(leg) {
-            Some(l) => watch(&self.poller, &l.endpoint, LEG | u64::from(leg.0), Interest::READ),
-            None => Ok(()),
-        };
-        if let Err(e) = added {
-            self.legs.remove(leg);
-            return Err(self.no_leg((local, remote), code::SYSTEM, e.to_string()));
-        }
-        Ok(leg)
-    }
-
-    /// Says why a leg cannot be made, once a link and reason: whoever wants it tries again until its time is up.
-    #[cold]
-    fn no_leg(&mut self, link: (Ipv4Addr, Ipv4Addr), code: u16, why: String) -> String {
-        if self.told.insert((link, code)) {
-            warn!("mesh[E{code:02}] node {}: leg between {} and {}: {why}", self.shared.node, link.0, link.1);
-        }
-        why
-    }
-
-    /// Says once a link, at the end that is in the way, that its packets are smaller than they could be.
-    #[cold]
-    fn tell_mtu(&mut self, link: (Ipv4Addr, Ipv4Addr), (own, peer): (u32, u32)) {
-        if own < peer && self.told.insert((link, SMALL_PACKETS)) {
-            let (local, remote) = link;
-            warn!(
-                "mesh[W20] node {}: packets of {own} bytes between {local} (RDMA MTU {own}) and {remote} (RDMA MTU {peer}): expect a lower \
-                 rate; give the interface of {local} the MTU of the other end's (ip link set INTERFACE mtu 9000)",
-                self.shared.node
-            );
-        }
-    }
-
-    fn dialed(&mut self, now: Time, key: u32) {
-        let Some(d) = self.dials.get_mut(&key) else { return };
-        let fd = d.dialing.fd();
-        let outcome = match d.dialing.poll() {
-            DialState::Pending => return,
-            // The descriptor has left the poller with the dial: it is closed, or belongs to the stream now.
-            DialState::Connected(stream) => {
-                let _ = self.poller.remove(fd);
-                Ok(stream)
-            }
-            DialState::Failed(e) => Err(e.to_string()),
-        };
-        let Some(Dialed { id, from, to, .. }) = self.dials.remove(&key) else { return };
-        let outcome = outcome.and_then(|s| self.add_leg(s, from, to, self.outgoing));
-        if let Ok(leg) = &outcome {
-            self.enlist(*leg);
-        }
-        self.engine.on_dialed(now, id, outcome);
-        self.carry_out(now);
-    }
-
     /// The leg is to be polled in this round.
     pub(super) fn enlist(&mut self, id: LegId) {
         let Some(leg) = self.legs.get(id) else { return };
@@ -526,7 +426,7 @@ impl Runner {
 }
 
 /// Adds an endpoint's descriptors to the poller.
-fn watch(poller: &Poller, endpoint: &Endpoint, token: u64, interest: Interest) -> std::io::Result<()> {
+pub(super) fn watch(poller: &Poller, endpoint: &Endpoint, token: u64, interest: Interest) -> std::io::Result<()> {
     poller.add(endpoint.fd(), token, interest)?;
     endpoint.completion_fd().map_or(Ok(()), |fd| poller.add(fd, token, Interest::READ))
 }
@@ -537,9 +437,4 @@ fn unwatch(poller: &Poller, endpoint: &Endpoint) {
     if let Some(fd) = endpoint.completion_fd() {
         let _ = poller.remove(fd);
     }
-}
-
-fn same_subnet(local: Ipv4Addr, prefix: u8, peer: Ipv4Addr) -> bool {
-    let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-    (u32::from(local) ^ u32::from(peer)) & mask == 0
 }
