@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi::{IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_QPS_RTS};
 use crate::engine::{Fabric, FabricError};
-use crate::shared::layout::{MAX_CONTEXTS, MAX_QPS, PortCell};
+use crate::shared::layout::{MAX_CONTEXTS, MAX_QPS, NO_GID, PortCell};
 use crate::surface::gids;
 
 /// The control of one fabric.
@@ -141,6 +141,17 @@ impl Control {
             return Err(ControlError::NoIndex { index });
         }
         self.cell(port).gid.store(index - 1, Ordering::Release);
+        self.tell(port, IBV_EVENT_GID_CHANGE);
+        Ok(())
+    }
+
+    /// Takes a port's IPv4 GID away, as when its interface loses its address; [`Self::set_gid_index`] gives it back.
+    ///
+    /// # Errors
+    /// No such port.
+    pub fn take_gid(&self, address: Ipv4Addr) -> Result<(), ControlError> {
+        let port = self.find(address)?;
+        self.cell(port).gid.store(NO_GID, Ordering::Release);
         self.tell(port, IBV_EVENT_GID_CHANGE);
         Ok(())
     }

@@ -196,6 +196,12 @@ fn moving() {
     assert_eq!(rtr(&c, &to, 5, 3), libc::EINVAL);
     assert_eq!(rtr(&c, &to, 4, 1), 0);
     c.to_rts();
+    // and one whose GID is gone is not to be reached
+    control.take_gid(B).expect("a port");
+    let (e, f) = (End::open(&verbs, "a-m0", 64, Options::default()), End::open(&verbs, "b-m0", 64, Options::default()));
+    assert_eq!(gid(&f, 3), Gid::default());
+    e.to_init();
+    assert_eq!(rtr(&e, &to, 5, 1), libc::ETIMEDOUT);
     // and the control says what each was connected with
     let told = Connected { local: A, remote: B, mtu: 2048, gid_index: 1, traffic_class: 106, service_level: 3 };
     let connected = control.connected();

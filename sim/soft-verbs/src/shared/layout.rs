@@ -29,6 +29,9 @@ pub const MAX_SGE: usize = 16;
 /// Index of a port's IPv4 GID as RoCE v1, until it is moved.
 pub const USUAL_GID: u32 = 2;
 
+/// The same while the port has no IPv4 GID.
+pub const NO_GID: u32 = u32::MAX;
+
 /// The whole of the shared memory in front of the heap.
 #[repr(C)]
 #[derive(Debug)]

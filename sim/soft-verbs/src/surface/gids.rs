@@ -178,6 +178,7 @@ pub extern "C" fn ibv_get_pkey_index(_context: *mut Context, port: u8, pkey: u16
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::layout::NO_GID;
 
     #[test]
     fn tables_are_as_the_fabric_file_and_the_control_say() {
@@ -190,6 +191,7 @@ mod tests {
             (Gids::None, 2, &[]),
             (Gids::All, 6, &[0, 1, 6, 7]),
             (Gids::All, 0, &[0, 1, 2, 3]),
+            (Gids::All, NO_GID, &[0, 1]),
         ] {
             let port = PortPlan { gids, ..plan.ports[0].clone() };
             // then its table has these entries, and the IPv4 GID is where it was put

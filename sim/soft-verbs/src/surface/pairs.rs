@@ -13,7 +13,7 @@ use super::queues::cq_object;
 use super::{gids, null};
 use crate::abi::{self, Context, Pd, Qp, QpAttr, QpCap, QpEx, QpInitAttr, QpInitAttrEx};
 use crate::engine::pair::{Limits, Pair, Patience};
-use crate::shared::layout::MAX_SGE;
+use crate::shared::layout::{MAX_SGE, NO_GID};
 
 /// A queue pair with what the program does not see.
 #[repr(C)]
@@ -267,7 +267,9 @@ fn resolve(asked: &QpAttr, opened: &ContextObject) -> Result<usize, c_int> {
     if abi::mtu_bytes(asked.path_mtu) > plan.ports[own].mtu {
         return Err(libc::EINVAL);
     }
-    let found = gids::find(plan, &route.dgid).filter(|&peer| plan.cabled(own, peer));
+    let ports = &opened.fabric.shared.tables().ports;
+    let taken = |peer: usize| gids::is_mapped(&route.dgid) && ports[peer].gid.load(Ordering::Acquire) == NO_GID;
+    let found = gids::find(plan, &route.dgid).filter(|&peer| plan.cabled(own, peer) && !taken(peer));
     match found.filter(|&peer| opened.fabric.path_up(own as u32, peer as u32)) {
         Some(peer) => Ok(peer),
         None => {
