@@ -125,6 +125,16 @@ fn a_port_that_goes_down_before_the_connection() {
 }
 
 #[test]
+fn an_address_that_goes_before_the_connection() {
+    // given nodes that have started, when an interface loses its address, then connecting says so; when it has it again, then it works
+    let ran = each_node("loses_address").envs(&SHORT).run().passed();
+    let words =
+        ["node node0", "GID of 10.200.0.1 is gone from port 1 of mesh0 (it was at index 3)", "only link-local GIDs"];
+    ran.line("mesh[E50]", &words);
+    ran.line("mesh[E19]", &words);
+}
+
+#[test]
 fn ports_that_no_cable_joins() {
     // given ports in one subnet, both up, and their cables elsewhere: the change to RTR fails with 110
     let ran = pair().fault("uncable=10.200.0.1 10.200.0.2").envs(&SHORT).run();

@@ -67,7 +67,7 @@ pub struct Settings {
     pub link: String,
     /// `DISABLE_RDMA`: TCP links even where RDMA is at hand.
     pub disable_rdma: bool,
-    /// `SPEED_MBPS`: speed to report, Mbit/s; otherwise from the topology, or 100000.
+    /// `SPEED_MBPS`: speed to report, Mbit/s; otherwise of RDMA ports, from the topology, or 100000.
     pub speed_mbps: Option<u32>,
     /// `CHUNK_KB`, bytes.
     pub chunk: usize,

@@ -117,7 +117,7 @@ static TABLE: &[Setting] = &[
     row!("DISABLE_RDMA", Kind::Switch, "0", "", "links", disable_rdma, Value::Switch(b) => b,
         "1 uses TCP links whatever LINK says."),
     row!("SPEED_MBPS", number(1, 10_000_000), "", "Mbit/s", "plugin", speed_mbps, Value::Number(n) => Some(n as u32),
-        "Speed reported to NCCL. Unset: from the topology, or 100000."),
+        "Speed reported to NCCL. Unset: of the slowest RDMA port in use, else from the topology, else 100000."),
 
     // How data moves.
     row!("CHUNK_KB", number(4, 4096), "128", "KiB", "relay", chunk, Value::Number(n) => (n * KIB) as usize,

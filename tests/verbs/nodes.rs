@@ -30,7 +30,14 @@ const SECOND: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
 fn what_a_node_does() {
     match variable(WHAT).as_str() {
         "starts" => starts(),
-        "goes_down" => goes_down(),
+        "goes_down" => fault_before_connecting(
+            |c| c.set_port(FIRST, false).expect("a port"),
+            |c| c.set_port(FIRST, true).expect("a port"),
+        ),
+        "loses_address" => fault_before_connecting(
+            |c| c.take_gid(FIRST).expect("a port"),
+            |c| c.set_gid_index(FIRST, 5).expect("a port"),
+        ),
         "little_memory" => little_memory(),
         "large_buffer" => large_buffer(),
         "moves" => moves(),
@@ -199,22 +206,23 @@ fn moves_late() {
     }
 }
 
-fn goes_down() {
+/// The first node cannot connect from `begin` to `end`, and can afterwards.
+fn fault_before_connecting(begin: fn(&Control), end: fn(&Control)) {
     let node = Node::enter(12);
     node.hub.barrier("started");
     if node.rank == 0 {
-        control().set_port(FIRST, false).expect("a port");
-        let mut handle = node.handle("down");
+        begin(&control());
+        let mut handle = node.handle("in vain");
         let error = until(|| node.plugin.connect(node.ctx, 0, &mut handle).err());
         assert_eq!(error.code(), Some(NcclResult::RemoteError), "{error}");
-        control().set_port(FIRST, true).expect("a port");
-        node.hub.put("up", &[]);
+        end(&control());
+        node.hub.put("sound", &[]);
     } else {
-        let listen = node.listen("down");
-        node.hub.get("up");
+        let listen = node.listen("in vain");
+        node.hub.get("sound");
         node.plugin.close_listen(listen).expect("closeListen");
     }
-    transfer(&node, "up again");
+    transfer(&node, "after all");
     node.leave_with(&[0, 1]);
 }
 
