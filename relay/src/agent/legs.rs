@@ -25,8 +25,8 @@ pub(super) struct Leg {
     pub(super) endpoint: Endpoint,
     pub(super) local: Ipv4Addr,
     pub(super) remote: Ipv4Addr,
-    /// The ports' MTUs, once they are known.
-    pub(super) mtu: Option<(u32, u32)>,
+    /// Both ends are connected.
+    pub(super) open: bool,
     /// What the peer may write.
     pub(super) exposed: Option<Exposed>,
     /// Messages that found the endpoint's queue full.
@@ -47,7 +47,7 @@ impl Leg {
             endpoint,
             local,
             remote,
-            mtu: None,
+            open: false,
             exposed: None,
             backlog: VecDeque::new(),
             sent,

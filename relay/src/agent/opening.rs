@@ -5,14 +5,14 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-use mesh_link::Endpoint;
 use mesh_link::poller::Interest;
 use mesh_link::tcp::Limits;
 use mesh_link::tcp::dial::{DialState, Dialing};
+use mesh_link::{Endpoint, LinkError};
 use tracing::warn;
 
 use super::legs::Leg;
-use super::thread::{LEG, Runner, watch};
+use super::thread::{LEG, Link, Runner, watch};
 use crate::code;
 use crate::engine::{DialId, Event, LegId, Time};
 
@@ -75,17 +75,37 @@ impl Runner {
 
     /// Says why a leg cannot be made, once a link and reason: whoever wants it tries again until its time is up.
     #[cold]
-    pub(super) fn no_leg(&mut self, link: (Ipv4Addr, Ipv4Addr), code: u16, why: String) -> String {
+    fn no_leg(&mut self, link: Link, code: u16, why: String) -> String {
         if self.told.insert((link, code)) {
             warn!("mesh[E{code:02}] node {}: leg between {} and {}: {why}", self.shared.node, link.0, link.1);
         }
+        self.reasons.insert(link, why.clone());
         why
     }
 
-    /// Says once a link, at the end that is in the way, that its packets are smaller than they could be.
+    /// Why a leg broke before it stood. Of the two ends one fails first, and the other only sees that it is gone: if this node knows a
+    /// reason of its own, from another attempt, that is the one to tell.
     #[cold]
-    pub(super) fn tell_mtu(&mut self, link: (Ipv4Addr, Ipv4Addr), (own, peer): (u32, u32)) {
-        if own < peer && self.told.insert((link, SMALL_PACKETS)) {
+    pub(super) fn not_opened(&mut self, link: Link, error: LinkError) -> String {
+        match (error, self.reasons.get(&link)) {
+            (LinkError::Setup(_), _) => self.no_leg(link, code::NO_ANSWER, error.to_string()),
+            (LinkError::Reset { .. } | LinkError::ClosedByPeer { .. }, Some(own)) => own.clone(),
+            (LinkError::Reset { .. } | LinkError::ClosedByPeer { .. }, None) => {
+                format!("{} gave it up before it stood ({error}); its log says why", link.1)
+            }
+            _ => error.to_string(),
+        }
+    }
+
+    /// A leg stands: whatever kept others from it is over. Says once a link, at the end that is in the way, if its packets are smaller
+    /// than they could be.
+    #[cold]
+    pub(super) fn opened(&mut self, link: Link, mtu: Option<(u32, u32)>) {
+        self.reasons.remove(&link);
+        if let Some((own, peer)) = mtu
+            && own < peer
+            && self.told.insert((link, SMALL_PACKETS))
+        {
             let (local, remote) = link;
             warn!(
                 "mesh[W20] node {}: packets of {own} bytes between {local} (RDMA MTU {own}) and {remote} (RDMA MTU {peer}): expect a lower \

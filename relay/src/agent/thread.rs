@@ -23,7 +23,6 @@ use tracing::{info, warn};
 use super::legs::{Legs, Lingering};
 use super::opening::Dialed;
 use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
-use crate::code;
 use crate::engine::{Engine, LegId, Time};
 use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Refusal};
 
@@ -40,6 +39,9 @@ const LOOK: Time = 5_000_000;
 
 /// Legs polled between two looks at the poller.
 const ROUND: usize = 256;
+
+/// The two ports of a link, this node's first.
+pub(super) type Link = (Ipv4Addr, Ipv4Addr);
 
 pub(super) struct Runner {
     /// Queues of legs that were opened here.
@@ -66,7 +68,9 @@ pub(super) struct Runner {
     pub(super) accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
     pub(super) bytes: Vec<u8>,
     /// What was said of a link, by code: it is not said again.
-    pub(super) told: HashSet<((Ipv4Addr, Ipv4Addr), u16)>,
+    pub(super) told: HashSet<(Link, u16)>,
+    /// Why no leg stands over a link, as far as it is this node's own trouble.
+    pub(super) reasons: HashMap<Link, String>,
     /// What was last said of a stranger: one that comes again and again is said once.
     pub(super) strangers: HashMap<Ipv4Addr, String>,
     stop: bool,
@@ -109,6 +113,7 @@ impl Runner {
             accepts: HashMap::new(),
             bytes: Vec::with_capacity(MAX_MESSAGE),
             told: HashSet::new(),
+            reasons: HashMap::new(),
             strangers: HashMap::new(),
             stop: false,
         })
@@ -324,11 +329,12 @@ impl Runner {
         let wants_write = leg.endpoint.interest().write || more;
         // The poll may have taken an event of completions that earlier polls took: nothing announces the next one then.
         leg.armed &= !matches!(polled, Ok(true)) && leg.endpoint.is_armed();
-        let unseen = leg.mtu.is_none();
-        if unseen {
-            leg.mtu = leg.endpoint.mtu();
+        let link = (leg.local, leg.remote);
+        if !leg.open && leg.endpoint.is_open() {
+            leg.open = true;
+            self.opened(link, leg.endpoint.mtu());
         }
-        let (link, unequal) = ((leg.local, leg.remote), leg.mtu.filter(|(own, peer)| unseen && own != peer));
+        let open = leg.open;
         if wants_write != leg.watches_write {
             let interest = if wants_write { Interest::BOTH } else { Interest::READ };
             if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {
@@ -336,9 +342,6 @@ impl Runner {
             }
         }
         self.legs.put_back(id, leg);
-        if let Some(mtu) = unequal {
-            self.tell_mtu(link, mtu);
-        }
         let progress = match polled {
             Ok(progress) => {
                 if progress {
@@ -348,12 +351,9 @@ impl Runner {
             }
             Err(e) => {
                 self.discard(id);
-                let why = e.to_string();
-                // Neither end is a stranger's for that.
-                let said = matches!(e, LinkError::Setup(_)) && {
-                    self.no_leg(link, code::NO_ANSWER, why.clone());
-                    self.engine.forget_stranger(id)
-                };
+                let why = if open { e.to_string() } else { self.not_opened(link, e) };
+                // Neither end is a stranger's for a reason of this node's own.
+                let said = matches!(e, LinkError::Setup(_)) && self.engine.forget_stranger(id);
                 if !said {
                     self.engine.on_leg_down(now, id, &why);
                 }
