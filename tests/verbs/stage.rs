@@ -16,15 +16,15 @@ const LIMIT: Duration = Duration::from_secs(90);
 fn soft_verbs() -> &'static PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = scratch().join("soft-verbs");
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("soft-verbs");
         mesh_soft_verbs::artefact::build(&folder).expect("soft verbs");
         folder
     })
 }
 
-/// A folder of this test program's.
+/// A folder of these tests.
 fn scratch() -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bad-verbs-{}", std::process::id()));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bad-verbs");
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
 }
@@ -34,16 +34,19 @@ pub(crate) fn library(source: &str, name: &str, further: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(source);
     let library = scratch().join(name);
     std::fs::create_dir_all(library.parent().unwrap()).expect("a folder");
+    // Another run may have the old one loaded: it keeps it.
+    let draft = library.with_extension(std::process::id().to_string());
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let compiled = Command::new(compiler)
         .args(["-shared", "-fPIC", "-O1"])
         .args(further)
         .arg("-o")
-        .arg(&library)
+        .arg(&draft)
         .arg(source)
         .output();
     let compiled = compiled.expect("a C compiler");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    std::fs::rename(&draft, &library).expect("renamed");
     library
 }
 
@@ -70,7 +73,7 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new(name: &str, text: &str) -> Self {
-        let path = scratch().join(name);
+        let path = scratch().join(format!("{}-{name}", std::process::id()));
         std::fs::write(&path, text).expect("a file");
         Self(path)
     }
