@@ -186,6 +186,22 @@ impl Endpoint {
         matches!(self, Self::Tcp(_))
     }
 
+    /// Whether what is posted can leave: at once over TCP; over verbs once both queue pairs are connected.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::Tcp(_) => true,
+            Self::Verbs(endpoint) => endpoint.is_open(),
+        }
+    }
+
+    /// The largest packets that the ports of this end and of the peer take, in bytes, once both are known; never over TCP.
+    pub fn mtu(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Verbs(endpoint) => endpoint.mtu(),
+        }
+    }
+
     /// The stream's descriptor.
     pub fn fd(&self) -> RawFd {
         either!(self, endpoint => endpoint.fd())

@@ -48,7 +48,7 @@ fn an_endpoint_needs_a_port_of_the_set() {
     // when endpoints are made with it, then the near one is refused by name
     let backend = Backend::Verbs(set, strict());
     let error = Endpoint::new(near, Limits::default(), &backend).unwrap_err();
-    assert!(matches!(&error, EndpointError::Verbs(VerbsError::Device(DeviceError::NoPort { .. }))), "{error}");
+    assert!(matches!(&error, EndpointError::Verbs(VerbsError::Device(DeviceError::NotOpened { .. }))), "{error}");
     assert!(error.to_string().contains(&fixture.near.to_string()), "{error}");
     assert!(Endpoint::new(far, Limits::default(), &backend).is_ok());
     // and limits outside their range are, too

@@ -36,8 +36,16 @@ pub(crate) enum NetError {
     )]
     NoPorts,
     /// RDMA links were asked for and cannot be had.
-    #[error("mesh[E04] node {node}: NCCL_MESH_LINK=verbs, but {why}")]
-    NoVerbs { node: String, why: String },
+    #[error("mesh[E{code:02}] node {node}: NCCL_MESH_LINK=verbs, but {why} (or set NCCL_MESH_LINK=tcp on all nodes)")]
+    NoVerbs { code: u16, node: String, why: String },
+    /// The forced index is not the right one.
+    #[error(
+        "mesh[E16] node {node}: NCCL_MESH_GID_INDEX={index}, but {why}; unset it: indices are found by address, and move"
+    )]
+    GidIndex { node: String, index: u8, why: String },
+    /// Two ports cannot be told apart.
+    #[error("mesh[E11] node {node}: {what}")]
+    SharedSubnet { node: String, what: String },
     /// The NICs would not take memory.
     #[error("mesh[E05] node {node}: {why}")]
     Pin { node: String, why: String },
@@ -107,6 +115,8 @@ impl NetError {
             | Self::NotInTopology { .. }
             | Self::NoSuchNode { .. }
             | Self::NoVerbs { .. }
+            | Self::GidIndex { .. }
+            | Self::SharedSubnet { .. }
             | Self::Pin { .. }
             | Self::NoPorts => NcclResult::SystemError,
             Self::Handle { .. } | Self::Version { .. } | Self::OtherTopology { .. } | Self::TooLarge { .. } => {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   node       this process in the cluster: ports, topology, routes, the agent
+//!   devices    the RDMA devices behind its ports
 //!   handle     the 128 bytes from a receiver to its sender
 //!   lanes      the legs of one connection; errors, watchdog, close
 //!   send, recv the two ends over real legs
@@ -12,6 +13,7 @@
 //! Everything returns at once. Listening, connecting and accepting only exchange notes with the agent's thread; data are posted and
 //! polled by the caller (NCCL's progress thread). Errors stay with their connection.
 
+mod devices;
 mod error;
 mod handle;
 mod lanes;
@@ -67,8 +69,10 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 const ABANDONED: Duration = Duration::from_secs(5);
 
 /// A communicator begins: starts this node if it does not run yet.
-pub(crate) fn init(_comm_id: u64, _traffic_class: i32) -> Result<(), NetError> {
-    let node = node::start()?;
+///
+/// Trunks are shared by all communicators, so all have the traffic class of the first.
+pub(crate) fn init(_comm_id: u64, traffic_class: i32) -> Result<(), NetError> {
+    let node = node::start(u8::try_from(traffic_class).ok())?;
     report::start(&node);
     crate::plugin::drain_at_exit();
     Ok(())
@@ -115,7 +119,7 @@ pub(crate) fn pin(window: Window) -> Result<Pinned, NetError> {
 }
 
 pub(crate) fn listen() -> Result<(Box<Listen>, [u8; HANDLE_BYTES]), NetError> {
-    let node = node::start()?;
+    let node = node::start(None)?;
     let token = random();
     let handle = node.handle(token).encode();
     let listening = node.agent.listen(token);
@@ -148,7 +152,7 @@ pub(crate) fn connect(bytes: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendC
 }
 
 fn begin(bytes: &[u8; HANDLE_BYTES], pending: &mut HashMap<u64, Pending>) -> Result<u64, NetError> {
-    let node = node::start()?;
+    let node = node::start(None)?;
     let handle = Handle::decode(bytes)?;
     let way = node.way_to(&handle)?;
     let peer = node.name_of(&handle);

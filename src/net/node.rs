@@ -11,15 +11,14 @@ use std::time::Duration;
 use mesh_link::endpoint::Backend;
 use mesh_link::netdev;
 use mesh_link::tcp::{Keepalive, Limits};
-use mesh_link::verbs::{DeviceSet, VerbsLimits};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice};
 use mesh_relay::engine::{Config, MS};
 use mesh_relay::wire::HopAddr;
 use mesh_routing::{NodeId, NodeSpec, Router, Topology};
 use tracing::info;
 
-use super::NetError;
 use super::handle::Handle;
+use super::{NetError, devices};
 use crate::settings::{self, RelayCores, Settings};
 
 /// A connection's way to its peer.
@@ -56,6 +55,16 @@ pub(crate) struct Node {
     turns: Mutex<HashMap<u64, usize>>,
 }
 
+/// What a node is to be.
+struct Spec {
+    name: String,
+    key: u64,
+    relay: bool,
+    ports: Vec<(Ipv4Addr, u8)>,
+    control: Vec<Ipv4Addr>,
+    traffic_class: Option<u8>,
+}
+
 #[derive(Debug)]
 struct Known {
     topology: Topology,
@@ -65,8 +74,8 @@ struct Known {
 }
 
 impl Node {
-    /// Reads settings and topology, starts the agent.
-    pub(crate) fn start() -> Result<Self, NetError> {
+    /// Reads settings and topology, starts the agent. `traffic_class` is NCCL's, if it names one.
+    fn start(traffic_class: Option<u8>) -> Result<Self, NetError> {
         let settings = settings::get();
         let found = netdev::addresses()
             .map_err(|e| NetError::Start(format!("mesh[E83] the interfaces of this host cannot be listed: {e}")))?;
@@ -76,16 +85,22 @@ impl Node {
         };
         let node = match &known {
             Some(k) => k.topology.node(k.me),
-            None => return Self::without_topology(settings, &found),
+            None => return Self::without_topology(settings, &found, traffic_class),
         };
         let ports = node.ports.iter().map(|p| (p.address, p.prefix)).collect();
         let (name, key, relay) = (node.name.clone(), node.key, node.relay);
         let control = node.control.into_iter().collect();
-        Self::with(settings, name, key, relay, ports, control, known)
+        let spec = Spec { name, key, relay, ports, control, traffic_class };
+        devices::warn_of_shared_subnet(&spec.name, &found, &spec.ports);
+        Self::with(settings, spec, known)
     }
 
     /// Only neighbours can be reached: those whose handle names a port in one of our subnets.
-    fn without_topology(settings: &'static Settings, found: &[netdev::Address]) -> Result<Self, NetError> {
+    fn without_topology(
+        settings: &'static Settings,
+        found: &[netdev::Address],
+        traffic_class: Option<u8>,
+    ) -> Result<Self, NetError> {
         let ports: Vec<_> = found.iter().filter(|a| !a.address.is_loopback()).map(|a| (a.address, a.prefix)).collect();
         if ports.is_empty() {
             return Err(NetError::NoPorts);
@@ -96,18 +111,13 @@ impl Node {
         let name = settings.node.clone().unwrap_or(host);
         let spec = NodeSpec { id: read("/etc/machine-id"), ..NodeSpec::new(&name) };
         info!("mesh[I02] node {name}: no topology file (NCCL_MESH_TOPOLOGY): only neighbours can be reached");
-        Self::with(settings, name, spec.key(), true, ports, Vec::new(), None)
+        let ports = devices::usable(settings, &name, found, ports)?;
+        let spec = Spec { name, key: spec.key(), relay: true, ports, control: Vec::new(), traffic_class };
+        Self::with(settings, spec, None)
     }
 
-    fn with(
-        settings: &'static Settings,
-        name: String,
-        key: u64,
-        relay: bool,
-        ports: Vec<(Ipv4Addr, u8)>,
-        control: Vec<Ipv4Addr>,
-        known: Option<Known>,
-    ) -> Result<Self, NetError> {
+    fn with(settings: &'static Settings, spec: Spec, known: Option<Known>) -> Result<Self, NetError> {
+        let Spec { name, key, relay, ports, control, traffic_class } = spec;
         let engine = Config {
             node: key,
             name: name.clone(),
@@ -127,7 +137,7 @@ impl Node {
         // Without a topology nobody can ask us to relay.
         let pool_slots = if known.is_some() && relay { pool_slots } else { 1 };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let backend = backend(settings, &name, &engine.addresses)?;
+        let backend = devices::backend(settings, &name, &engine.addresses, traffic_class)?;
         let config = AgentConfig {
             backend: backend.clone(),
             engine: Config { pool_slots, ..engine },
@@ -150,6 +160,7 @@ impl Node {
             backend.name(),
             settings.port
         );
+        devices::tell(&name, &backend, known.as_ref().map_or(&[], |k| &k.topology.node(k.me).ports));
         Ok(Self {
             name,
             key,
@@ -266,13 +277,18 @@ impl Node {
         Ok(Way { lanes: vec![hops], text: text.join(" - ") })
     }
 
-    /// Mbit/s of the slowest link of this node, or what is said to be usual.
+    /// Mbit/s of the slowest link of this node: as set, as its RDMA ports say, as the topology says, or what is usual.
     pub(crate) fn speed_mbps(&self) -> i32 {
         let from_links = self.known.as_ref().and_then(|k| {
             let speeds = k.topology.links_of_node(k.me).iter().map(|l| k.topology.link(*l).speed_mbps);
             speeds.flatten().min()
         });
-        self.settings.speed_mbps.or(from_links).unwrap_or(100_000).min(i32::MAX as u32) as i32
+        self.settings
+            .speed_mbps
+            .or_else(|| devices::slowest(&self.backend))
+            .or(from_links)
+            .unwrap_or(100_000)
+            .min(i32::MAX as u32) as i32
     }
 
     /// Adds to what was sent.
@@ -318,17 +334,6 @@ impl Known {
     }
 }
 
-/// What the settings want links to be carried by. RDMA that cannot be had is an error: nothing falls back in silence.
-fn backend(settings: &Settings, node: &str, addresses: &[Ipv4Addr]) -> Result<Backend, NetError> {
-    if settings.disable_rdma || settings.link == "tcp" {
-        return Ok(Backend::Tcp);
-    }
-    match DeviceSet::open(addresses, None) {
-        Ok(devices) => Ok(Backend::Verbs(devices, VerbsLimits::default())),
-        Err(e) => Err(NetError::NoVerbs { node: node.to_owned(), why: e.to_string() }),
-    }
-}
-
 /// Sizes and times of the sockets.
 fn limits(settings: &Settings) -> Limits {
     let buffer = settings.socket_buffer;
@@ -344,7 +349,7 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-fn list(ports: &[(Ipv4Addr, u8)]) -> String {
+pub(super) fn list(ports: &[(Ipv4Addr, u8)]) -> String {
     if ports.is_empty() {
         return "none".into();
     }
@@ -355,11 +360,11 @@ fn list(ports: &[(Ipv4Addr, u8)]) -> String {
 static NODE: Mutex<Option<Arc<Node>>> = Mutex::new(None);
 
 /// The node, started if it is not yet.
-pub(crate) fn start() -> Result<Arc<Node>, NetError> {
+pub(crate) fn start(traffic_class: Option<u8>) -> Result<Arc<Node>, NetError> {
     let mut node = NODE.lock().unwrap_or_else(PoisonError::into_inner);
     match &*node {
         Some(node) => Ok(Arc::clone(node)),
-        None => Ok(Arc::clone(node.insert(Arc::new(Node::start()?)))),
+        None => Ok(Arc::clone(node.insert(Arc::new(Node::start(traffic_class)?)))),
     }
 }
 

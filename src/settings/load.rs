@@ -132,6 +132,8 @@ impl Settings {
             node: None,
             port: 0,
             gid_index: None,
+            traffic_class: None,
+            service_level: 0,
             link: String::new(),
             disable_rdma: false,
             speed_mbps: None,

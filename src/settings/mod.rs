@@ -58,12 +58,16 @@ pub struct Settings {
     /// `PORT`: TCP port of agents.
     pub port: u16,
     /// `GID_INDEX`: forced index; otherwise GIDs are found by address.
-    pub gid_index: Option<u32>,
+    pub gid_index: Option<u8>,
+    /// `TRAFFIC_CLASS`: of all RDMA packets; otherwise NCCL's.
+    pub traffic_class: Option<u8>,
+    /// `SERVICE_LEVEL`: of all RDMA packets.
+    pub service_level: u8,
     /// `LINK`: `tcp` or `verbs`.
     pub link: String,
     /// `DISABLE_RDMA`: TCP links even where RDMA is at hand.
     pub disable_rdma: bool,
-    /// `SPEED_MBPS`: speed to report, Mbit/s; otherwise from the topology, or 100000.
+    /// `SPEED_MBPS`: speed to report, Mbit/s; otherwise of RDMA ports, from the topology, or 100000.
     pub speed_mbps: Option<u32>,
     /// `CHUNK_KB`, bytes.
     pub chunk: usize,

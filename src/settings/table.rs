@@ -105,14 +105,19 @@ static TABLE: &[Setting] = &[
         "Name of this node in the topology. Unset: the node that has one of this host's addresses."),
     row!("PORT", number(1, 65535), "17917", "", "agent", port, Value::Number(n) => n as u16,
         "TCP port of agents, the same on all nodes."),
-    row!("GID_INDEX", number(0, 255), "", "", "verbs links", gid_index, Value::Number(n) => Some(n as u32),
-        "Not used yet: forces an index of the GID table. Unset: the GID that holds the port's address."),
+    row!("GID_INDEX", number(0, 255), "", "", "verbs links", gid_index, Value::Number(n) => Some(n as u8),
+        "Index of every port's GID table; an error if it is not the RoCE v2 GID of the port's address. Unset: found by address, as \
+         indices move."),
+    row!("TRAFFIC_CLASS", number(0, 255), "", "", "verbs links", traffic_class, Value::Number(n) => Some(n as u8),
+        "Traffic class of all RDMA packets. Unset: what NCCL's first communicator names, or 0."),
+    row!("SERVICE_LEVEL", number(0, 7), "0", "", "verbs links", service_level, Value::Number(n) => n as u8,
+        "Service level (Ethernet priority) of all RDMA packets."),
     row!("LINK", Kind::Choice(&["tcp", "verbs"]), "tcp", "", "links", link, Value::Text(t) => t,
         "What carries links, the same on all nodes: tcp, or verbs (RDMA queue pairs, so far tried on soft verbs only)."),
     row!("DISABLE_RDMA", Kind::Switch, "0", "", "links", disable_rdma, Value::Switch(b) => b,
         "1 uses TCP links whatever LINK says."),
     row!("SPEED_MBPS", number(1, 10_000_000), "", "Mbit/s", "plugin", speed_mbps, Value::Number(n) => Some(n as u32),
-        "Speed reported to NCCL. Unset: from the topology, or 100000."),
+        "Speed reported to NCCL. Unset: of the slowest RDMA port in use, else from the topology, else 100000."),
 
     // How data moves.
     row!("CHUNK_KB", number(4, 4096), "128", "KiB", "relay", chunk, Value::Number(n) => (n * KIB) as usize,

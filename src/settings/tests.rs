@@ -32,6 +32,7 @@ fn defaults_are_those_of_the_table() {
     assert!(settings.fatal_on_timeout && settings.metrics && !settings.disable_rdma);
     assert_eq!(settings.relay_cores, RelayCores::Auto);
     assert_eq!((settings.gid_index, settings.speed_mbps, settings.debug), (None, None, 0));
+    assert_eq!((settings.traffic_class, settings.service_level), (None, 0));
 }
 
 #[test]

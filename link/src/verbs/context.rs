@@ -1,4 +1,4 @@
-//! One open device, and what its ports say of themselves.
+//! One open device, and how its ports are asked about themselves.
 //!
 //! Owns the `ibv_context`; everything made from it holds an `Arc` of it, so that it is closed last. Knows no link. Any thread: libibverbs
 //! locks what it must.
@@ -8,125 +8,12 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::load::Verbs;
+use super::port::{Gid, GidEntry, GidKind, Port, PortState};
 use super::sys;
-
-/// A GID: the address of a port as RoCE carries it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Gid(pub [u8; 16]);
-
-impl Gid {
-    /// The GID that stands for an IPv4 address.
-    pub const fn of(address: Ipv4Addr) -> Self {
-        let [a, b, c, d] = address.octets();
-        Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
-    }
-
-    /// The IPv4 address it stands for, if it does.
-    pub fn address(&self) -> Option<Ipv4Addr> {
-        let [.., a, b, c, d] = self.0;
-        let address = Ipv4Addr::new(a, b, c, d);
-        (*self == Self::of(address)).then_some(address)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0 == [0; 16]
-    }
-
-    fn is_link_local(&self) -> bool {
-        self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
-    }
-}
-
-impl fmt::Display for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&std::net::Ipv6Addr::from(self.0), f)
-    }
-}
-
-impl fmt::Debug for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// State of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortState {
-    /// No carrier, or administratively down.
-    Down,
-    /// Coming up.
-    Starting,
-    /// Carries traffic.
-    Active,
-    /// Something that this crate does not know.
-    Other(u32),
-}
-
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Down => f.write_str("down"),
-            Self::Starting => f.write_str("starting"),
-            Self::Active => f.write_str("active"),
-            Self::Other(code) => write!(f, "in state {code}"),
-        }
-    }
-}
-
-/// A usable entry of a port's GID table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GidEntry {
-    /// Place in the table. It may move whenever addresses change, so it is looked up again for each connection.
-    pub index: u8,
-    /// The GID.
-    pub gid: Gid,
-    /// Network interface of the GID, if the library says.
-    pub netdev: Option<String>,
-}
-
-/// What a port says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// Device, such as `rocep1s0f0`.
-    pub device: String,
-    /// Number of the port on its device, from 1.
-    pub port: u8,
-    /// State.
-    pub state: PortState,
-    /// Largest payload of a packet in bytes, 256 to 4096; 0 if unknown.
-    pub mtu: u32,
-    /// Rate in Mb/s; 0 if unknown.
-    pub speed_mbps: u32,
-    /// Longest message of the device in bytes.
-    pub max_message: u32,
-    /// RoCE v2 entries of its GID table.
-    pub gids: Vec<GidEntry>,
-}
-
-impl fmt::Display for Port {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} port {} ({}", self.device, self.port, self.state)?;
-        let mut any = false;
-        for address in self.gids.iter().filter_map(|entry| entry.gid.address()) {
-            write!(f, ", {address}")?;
-            any = true;
-        }
-        if !any {
-            let link_local = self.gids.iter().any(|entry| entry.gid.is_link_local());
-            f.write_str(if link_local {
-                ", only link-local GIDs: its interface has no IPv4 address"
-            } else {
-                ", no RoCE v2 GID"
-            })?;
-        }
-        f.write_str(")")
-    }
-}
 
 /// An open device.
 pub(super) struct Context {
@@ -218,6 +105,13 @@ impl Context {
         let attr = self.port_attr(port)?;
         // An index has 8 bits in an address vector.
         let len = u8::try_from(attr.gid_tbl_len.clamp(0, 255)).unwrap_or(u8::MAX);
+        let (mut gids, mut v1) = (Vec::new(), Vec::new());
+        for (entry, kind) in (0..len).filter_map(|index| self.entry(port, index)) {
+            match kind {
+                GidKind::RoceV2 => gids.push(entry),
+                GidKind::Other => v1.extend(entry.gid.address()),
+            }
+        }
         Ok(Port {
             device: self.name.clone(),
             port,
@@ -230,20 +124,22 @@ impl Context {
             mtu: mtu_bytes(attr.active_mtu),
             speed_mbps: speed_mbps(attr.active_speed, attr.active_width),
             max_message: attr.max_msg_sz,
-            gids: (0..len).filter_map(|index| self.gid(port, index)).collect(),
+            gids,
+            v1,
         })
     }
 
-    /// The entry at that index, if it is a RoCE v2 GID.
-    pub(super) fn gid(&self, port: u8, index: u8) -> Option<GidEntry> {
+    /// The entry at that index, if there is one.
+    pub(super) fn entry(&self, port: u8, index: u8) -> Option<(GidEntry, GidKind)> {
         if let Some(query) = self.verbs.query_gid_ex {
             let mut entry = sys::GidEntry::default();
             let (port, at, size) = (port.into(), index.into(), size_of::<sys::GidEntry>());
             // SAFETY: an open context, and an entry of the size given.
             let found = unsafe { query(self.ptr.as_ptr(), port, at, &raw mut entry, 0, size) } == 0;
             let gid = Gid(entry.gid.0);
-            let usable = found && entry.gid_type == sys::GID_ROCE_V2 && !gid.is_empty();
-            return usable.then(|| GidEntry { index, gid, netdev: interface_name(entry.ndev_ifindex) });
+            let kind = if entry.gid_type == sys::GID_ROCE_V2 { GidKind::RoceV2 } else { GidKind::Other };
+            let there = found && !gid.is_empty();
+            return there.then(|| (GidEntry { index, gid, netdev: interface_name(entry.ndev_ifindex) }, kind));
         }
         let mut gid = sys::Gid64::default();
         // SAFETY: an open context, and a GID that lives during the call.
@@ -256,7 +152,8 @@ impl Context {
             let path = format!("/sys/class/infiniband/{}/ports/{port}/gid_attrs/{what}/{index}", self.name);
             fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
         };
-        (read("types")? == "RoCE v2").then(|| GidEntry { index, gid, netdev: read("ndevs") })
+        let kind = if read("types")? == "RoCE v2" { GidKind::RoceV2 } else { GidKind::Other };
+        Some((GidEntry { index, gid, netdev: read("ndevs") }, kind))
     }
 }
 
@@ -319,43 +216,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gid_stands_for_an_address() {
-        let address = Ipv4Addr::new(192, 168, 100, 1);
-        let gid = Gid::of(address);
-        assert_eq!(gid.address(), Some(address));
-        assert_eq!(gid.to_string(), "::ffff:192.168.100.1");
-        let mut other = gid;
-        other.0[0] = 0xfe;
-        assert_eq!(other.address(), None);
-        assert!(Gid(*b"\xfe\x80\0\0\0\0\0\0\x02\x11\x22\xff\xfe\x33\x44\x55").is_link_local());
-        assert!(!gid.is_link_local());
-    }
-
-    #[test]
     fn sizes_and_rates_follow_their_codes() {
         for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
             assert_eq!((mtu_bytes(code), mtu_code(bytes), mtu_code(bytes - 1)), (bytes, code, (code - 1).max(1)));
         }
         assert_eq!((mtu_bytes(0), mtu_bytes(6), mtu_code(9000)), (0, 0, 5));
         assert_eq!((speed_mbps(32, 2), speed_mbps(128, 2), speed_mbps(0, 2)), (100_000, 400_000, 0));
-    }
-
-    #[test]
-    fn a_port_tells_why_it_has_no_address() {
-        let mut port = Port {
-            device: "rocep1s0f1".into(),
-            port: 1,
-            state: PortState::Active,
-            mtu: 4096,
-            speed_mbps: 200_000,
-            max_message: 1 << 30,
-            gids: vec![],
-        };
-        assert_eq!(port.to_string(), "rocep1s0f1 port 1 (active, no RoCE v2 GID)");
-        let link_local = Gid(*b"\xfe\x80\0\0\0\0\0\0\x02\x11\x22\xff\xfe\x33\x44\x55");
-        port.gids.push(GidEntry { index: 0, gid: link_local, netdev: None });
-        assert!(port.to_string().contains("only link-local GIDs"), "{port}");
-        port.gids.push(GidEntry { index: 3, gid: Gid::of(Ipv4Addr::new(10, 0, 0, 1)), netdev: None });
-        assert_eq!(port.to_string(), "rocep1s0f1 port 1 (active, 10.0.0.1)");
     }
 }

@@ -4,91 +4,17 @@
 //! nothing about cables. Opening takes milliseconds and belongs to start-up; everything after may be called from any thread. Knows nothing
 //! of peers.
 
-use std::fmt::Write as _;
-use std::io;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use super::context::{Context, Gid, GidEntry, Port, PortState};
-use super::load::{self, LoadError};
+use super::context::Context;
+use super::load;
+use super::missing::{DeviceError, no_port};
 use super::mr::{DeviceRegistration, MrCache, RegisterError};
 use super::pd::Pd;
+use super::port::{Gid, GidEntry, GidKind, Port, PortState};
 use crate::Window;
-
-/// Devices cannot be used, with what was found instead.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// The library cannot be used.
-    #[error(transparent)]
-    Library(#[from] LoadError),
-    /// The library is there and finds no device.
-    #[error(
-        "{} finds no RDMA device{}", library.display(),
-        if *.nodes { "; is the NIC's driver loaded (rdma link)?" }
-        else { ": there is no /dev/infiniband; load ib_uverbs, or pass --device=/dev/infiniband to the container" }
-    )]
-    None {
-        /// The library.
-        library: PathBuf,
-        /// Whether `/dev/infiniband` exists.
-        nodes: bool,
-    },
-    /// A device is there and does not open.
-    #[error("cannot open RDMA device {device}: {source}; may this user read and write /dev/infiniband/uverbs*?")]
-    Open {
-        /// Device.
-        device: String,
-        /// What the operating system says.
-        source: io::Error,
-    },
-    /// No port has the address.
-    #[error("no RDMA port has a RoCE v2 GID of {address}; found: {found}")]
-    NoPort {
-        /// The address looked for.
-        address: Ipv4Addr,
-        /// All ports with their addresses.
-        found: String,
-    },
-    /// The port is there and does not carry traffic.
-    #[error("RDMA port {port} of {device}, which has {address}, is {state}: is the cable plugged in at both ends?")]
-    PortNotActive {
-        /// The address looked for.
-        address: Ipv4Addr,
-        /// Device.
-        device: String,
-        /// Port of the device.
-        port: u8,
-        /// Its state.
-        state: PortState,
-    },
-    /// The port had the address when devices were opened and has it no more.
-    #[error(
-        "the RoCE v2 GID of {address} is gone from port {port} of {device} (it was at index {index}); found now: {found}"
-    )]
-    GidGone {
-        /// The address.
-        address: Ipv4Addr,
-        /// Device.
-        device: String,
-        /// Port of the device.
-        port: u8,
-        /// Where it was.
-        index: u8,
-        /// The port as it is now.
-        found: String,
-    },
-    /// A call failed.
-    #[error("{call} failed for RDMA device {device}: {source}")]
-    Call {
-        /// The call.
-        call: &'static str,
-        /// Device.
-        device: String,
-        /// What the operating system says.
-        source: io::Error,
-    },
-}
 
 /// A device with memory registered.
 #[derive(Debug)]
@@ -117,6 +43,8 @@ struct Known {
 pub struct DeviceSet {
     known: Arc<[Known]>,
     devices: Arc<[Arc<Device>]>,
+    /// The only index that counts, instead of whichever has the address.
+    gid_index: Option<u8>,
 }
 
 /// All ports of all devices, for reports. `library` as for [`probe`](load::probe).
@@ -176,7 +104,19 @@ impl DeviceSet {
             };
             known.push(Known { address, place: Place { device, port: port.clone(), entry: entry.clone() } });
         }
-        Ok(Self { known: known.into(), devices: devices.into() })
+        Ok(Self { known: known.into(), devices: devices.into(), gid_index: None })
+    }
+
+    /// The same set, with this index of every port's GID table, now and whenever it is looked up.
+    ///
+    /// # Errors
+    /// [`DeviceError::WrongIndex`] if a port has something else than its address there.
+    pub fn with_gid_index(self, index: u8) -> Result<Self, DeviceError> {
+        let set = Self { gid_index: Some(index), ..self };
+        for known in &*set.known {
+            set.place(known.address)?;
+        }
+        Ok(set)
     }
 
     /// The ports behind the addresses, in the order of the addresses, as they were when opened.
@@ -196,14 +136,7 @@ impl DeviceSet {
 
     /// Where the address is now: its port is asked anew, since tables of GIDs change while a job runs.
     pub(super) fn place(&self, address: Ipv4Addr) -> Result<Place, DeviceError> {
-        let Some(known) = self.known.iter().find(|known| known.address == address) else {
-            let mut found = String::new();
-            for known in &*self.known {
-                let _ = write!(found, "{} ", known.address);
-            }
-            return Err(DeviceError::NoPort { address, found: format!("{}were opened", found) });
-        };
-        let Place { device, port, entry } = &known.place;
+        let Place { device, port, entry } = &self.known(address)?.place;
         let (context, number) = (&device.context, port.port);
         let call = |source| DeviceError::Call { call: "ibv_query_port", device: context.name.clone(), source };
         let now = context.port(number).map_err(call)?;
@@ -218,8 +151,40 @@ impl DeviceSet {
             });
         };
         active(address, &now)?;
-        Ok(Place { device: Arc::clone(device), port: now, entry: found })
+        let entry = match self.gid_index {
+            Some(index) if index != found.index => {
+                let forced = now.gids.iter().find(|entry| entry.index == index && entry.gid == found.gid).cloned();
+                forced.ok_or_else(|| wrong_index(context, number, address, index, found.index))?
+            }
+            _ => found,
+        };
+        Ok(Place { device: Arc::clone(device), port: now, entry })
     }
+
+    /// The index of the address's GID now, most likely `last`. Cheaper than [`place`](Self::place) if it is.
+    pub(super) fn index_now(&self, address: Ipv4Addr, last: u8) -> Result<u8, DeviceError> {
+        let place = &self.known(address)?.place;
+        match place.device.context.entry(place.port.port, last) {
+            Some((entry, GidKind::RoceV2)) if entry.gid == Gid::of(address) => Ok(last),
+            _ => Ok(self.place(address)?.entry.index),
+        }
+    }
+
+    fn known(&self, address: Ipv4Addr) -> Result<&Known, DeviceError> {
+        self.known.iter().find(|known| known.address == address).ok_or_else(|| {
+            let opened: Vec<_> = self.known.iter().map(|known| known.address.to_string()).collect();
+            DeviceError::NotOpened { address, opened: opened.join(", ") }
+        })
+    }
+}
+
+#[cold]
+fn wrong_index(context: &Context, port: u8, address: Ipv4Addr, index: u8, right: u8) -> DeviceError {
+    let holds = match context.entry(port, index) {
+        Some((entry, kind)) => format!("{} ({kind})", entry.gid),
+        None => "empty".into(),
+    };
+    DeviceError::WrongIndex { address, device: context.name.clone(), port, index, holds, right }
 }
 
 /// The port among all that has the address.
@@ -236,8 +201,7 @@ fn choose(
     // An address that was moved may linger on a port that is down.
     matching.sort_by_key(|(_, port, _)| port.state != PortState::Active);
     let Some(&(context, port, entry)) = matching.first() else {
-        let found: Vec<_> = all.iter().flat_map(|(_, ports)| ports.iter().map(Port::to_string)).collect();
-        return Err(DeviceError::NoPort { address, found: found.join("; ") });
+        return Err(no_port(all.iter().flat_map(|(_, ports)| ports), address));
     };
     active(address, port)?;
     Ok((context, port, entry))
@@ -258,29 +222,4 @@ fn active(address: Ipv4Addr, port: &Port) -> Result<(), DeviceError> {
 pub struct Registration {
     #[expect(dead_code, reason = "held for its drop")]
     all: Vec<DeviceRegistration>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_device_is_told_with_what_to_do() {
-        let error = DeviceError::None { library: "libibverbs.so.1".into(), nodes: false };
-        assert!(error.to_string().contains("--device=/dev/infiniband"), "{error}");
-        let error = DeviceError::None { library: "libibverbs.so.1".into(), nodes: true };
-        assert!(error.to_string().contains("rdma link"), "{error}");
-    }
-
-    #[test]
-    fn errors_name_address_device_and_state() {
-        let address = Ipv4Addr::new(10, 0, 0, 1);
-        let error = DeviceError::PortNotActive { address, device: "mlx5_0".into(), port: 1, state: PortState::Down };
-        assert_eq!(
-            error.to_string(),
-            "RDMA port 1 of mlx5_0, which has 10.0.0.1, is down: is the cable plugged in at both ends?"
-        );
-        let error = choose(&[], address).unwrap_err();
-        assert!(error.to_string().starts_with("no RDMA port has a RoCE v2 GID of 10.0.0.1"), "{error}");
-    }
 }

@@ -13,12 +13,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::context::Gid;
 use super::cq::Cq;
 use super::device::{DeviceSet, Place};
 use super::handshake::Hello;
 use super::limits::{VerbsError, VerbsLimits};
 use super::mr::{DeviceRegistration, Mr};
+use super::port::Gid;
 use super::qp::{Depths, Path, Qp};
 use super::receive::Receiver;
 use super::regions::Regions;
@@ -75,6 +75,8 @@ pub struct VerbsEndpoint {
     remote: SocketAddr,
     local_gid: Gid,
     max_message: u32,
+    /// MTU of this end's port, and of the peer's once it is known.
+    mtu: (u32, Option<u32>),
     /// The peer's words.
     peer_words: PeerMemory,
     /// The need that was last seen in our word.
@@ -163,6 +165,8 @@ impl VerbsEndpoint {
             timeout: verbs.timeout,
             retries: verbs.retries,
             rnr_retries: verbs.rnr_retries,
+            traffic_class: verbs.traffic_class,
+            service_level: verbs.service_level,
         };
         let mut endpoint = Self {
             qp,
@@ -179,6 +183,7 @@ impl VerbsEndpoint {
             remote,
             local_gid: entry.gid,
             max_message,
+            mtu: (port.mtu, None),
             peer_words: PeerMemory { addr: 0, rkey: 0 },
             need_seen: 0,
             peer_needs: None,
@@ -409,6 +414,11 @@ impl VerbsEndpoint {
     /// Whether both queue pairs are connected.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
+    }
+
+    /// The largest packets that the ports of the two ends take, in bytes, once both are known: the smaller is used.
+    pub fn mtu(&self) -> Option<(u32, u32)> {
+        Some((self.mtu.0, self.mtu.1?))
     }
 
     /// The stream's descriptor.

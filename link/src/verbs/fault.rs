@@ -2,7 +2,7 @@
 //!
 //! Pure; any thread.
 
-use super::context::Gid;
+use super::port::Gid;
 
 /// A request that the NIC could not carry out, with all that is needed to find out why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,10 +35,7 @@ pub struct CompletionFault {
 
 /// A set-up step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{call} failed between {local} and {remote}: {}{}", std::io::Error::from_raw_os_error(*.errno),
-    if *.errno == libc::ETIMEDOUT { "; the peer's port did not answer: is there a cable between these two ports?" } else { "" }
-)]
+#[error("{call} failed between {local} and {remote}: {}{}", std::io::Error::from_raw_os_error(*.errno), check(self))]
 pub struct SetupFault {
     /// The call, and the state it leads to.
     pub call: &'static str,
@@ -48,6 +45,17 @@ pub struct SetupFault {
     pub local: Gid,
     /// The peer's; all zero before it is known.
     pub remote: Gid,
+}
+
+/// What to look at, if nobody answers.
+fn check(fault: &SetupFault) -> String {
+    match (fault.errno, fault.local.address(), fault.remote.address()) {
+        (libc::ETIMEDOUT, Some(local), Some(remote)) => format!(
+            ": no frame passes between these two ports; are they cabled to each other, and both up? (ping -I {local} {remote}, ip neigh show \
+             {remote})"
+        ),
+        _ => String::new(),
+    }
 }
 
 /// `enum ibv_wc_status` in words.
@@ -128,7 +136,14 @@ mod tests {
             local: fault.local,
             remote: fault.remote,
         };
-        assert!(setup.to_string().contains("is there a cable"), "{setup}");
+        let text = setup.to_string();
+        assert!(
+            text.contains("(os error 110): no frame passes") && text.contains("ping -I 10.0.0.1 10.0.0.2"),
+            "{text}"
+        );
+        // and other errors stand for themselves
+        let setup = SetupFault { errno: libc::EINVAL, ..setup };
+        assert!(setup.to_string().ends_with("(os error 22)"), "{setup}");
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //!
 //! and afterwards [`Control`] frames of 16 bytes: kind, seven zeros, and a number.
 
-use super::context::Gid;
+use super::port::Gid;
 use crate::LinkError;
 
 pub(super) const HELLO: usize = 64;

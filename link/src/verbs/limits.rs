@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::device::DeviceError;
 use super::handshake::RECEIVES;
+use super::missing::DeviceError;
 use super::mr::RegisterError;
 
 /// What is particular to queue pairs; sizes common to all backends are in [`Limits`](crate::tcp::Limits).
@@ -23,13 +23,26 @@ pub struct VerbsLimits {
     pub rnr_retries: u8,
     /// Longest request in bytes, cut down to 4 KiB multiples and to what the devices can; longer writes go in parts.
     pub longest: u32,
+    /// Traffic class of all packets: the byte that switches and NICs sort them by. Cables between two hosts need none.
+    pub traffic_class: u8,
+    /// Service level, 0 to 7: the priority of Ethernet frames.
+    pub service_level: u8,
 }
 
 impl Default for VerbsLimits {
     /// Timeout code 17 and 6 repetitions make 3.8 s: long enough for a link that flaps or a NIC that pauses, and shorter than the 5 s
     /// after which the layers above call a transfer stuck, so that the NIC's own reason is the one told.
     fn default() -> Self {
-        Self { receives: 256, inline: 64, timeout: 17, retries: 6, rnr_retries: 6, longest: 1 << 30 }
+        Self {
+            receives: 256,
+            inline: 64,
+            timeout: 17,
+            retries: 6,
+            rnr_retries: 6,
+            longest: 1 << 30,
+            traffic_class: 0,
+            service_level: 0,
+        }
     }
 }
 
@@ -40,6 +53,7 @@ impl VerbsLimits {
             ((1..=31).contains(&self.timeout), "timeout code", self.timeout.into(), "1 to 31"),
             (self.retries <= 6, "retries", self.retries.into(), "0 to 6"),
             (self.rnr_retries <= 6, "receiver-not-ready retries", self.rnr_retries.into(), "0 to 6"),
+            (self.service_level <= 7, "service level", self.service_level.into(), "0 to 7"),
             (self.longest >= 4096, "longest request", self.longest.into(), "at least 4096 bytes"),
         ] {
             if !good {
@@ -109,6 +123,8 @@ mod tests {
             (VerbsLimits { retries: 6, ..default() }, true),
             (VerbsLimits { retries: 7, ..default() }, false),
             (VerbsLimits { rnr_retries: 7, ..default() }, false),
+            (VerbsLimits { service_level: 7, traffic_class: 255, ..default() }, true),
+            (VerbsLimits { service_level: 8, ..default() }, false),
             (VerbsLimits { longest: 4095, ..default() }, false),
             (VerbsLimits { longest: 4096, ..default() }, true),
         ] {

@@ -25,7 +25,10 @@ pub enum LoadError {
         reason: String,
     },
     /// The library lacks something that every version since 2006 has.
-    #[error("{library} has no {symbol} of version {version}: it is too old, or not libibverbs")]
+    #[error(
+        "{library} has no {symbol} of version {version}: it is too old, or not libibverbs; update rdma-core (Debian and Ubuntu: libibverbs1 \
+         and ibverbs-providers), or take this file out of LD_LIBRARY_PATH"
+    )]
     Old {
         /// The file.
         library: PathBuf,
@@ -108,11 +111,36 @@ fn load(path: Option<&Path>) -> Result<Verbs, LoadError> {
         // SAFETY: the name is a C string. Loading runs the library's constructors, which the operator's choice of a library implies.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if !handle.is_null() {
-            return bind(handle, PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())));
+            return bind(
+                handle,
+                file_of(handle).unwrap_or_else(|| std::ffi::OsStr::from_bytes(name.to_bytes()).into()),
+            );
         }
-        reasons.push(dl_error());
+        let (name, why) = (name.to_string_lossy(), dl_error());
+        // The linker does not always say what it looked for.
+        reasons.push(if why.contains(&*name) { why } else { format!("{name}: {why}") });
     }
     Err(LoadError::Missing { reason: reasons.join("; ") })
+}
+
+/// The file behind a library that was found by name: there may be several of that name.
+fn file_of(handle: *mut c_void) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    /// The public part of `struct link_map`.
+    #[repr(C)]
+    struct LinkMap {
+        base: usize,
+        name: *const c_char,
+    }
+    let mut map: *const LinkMap = std::ptr::null();
+    // SAFETY: an open handle; the call writes one pointer to `map`, which lives here.
+    let found = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) } == 0 && !map.is_null();
+    if !found {
+        return None;
+    }
+    // SAFETY: the linker's own entry of a library that is never unloaded; its name is a C string and is copied.
+    let name = unsafe { CStr::from_ptr((*map).name) }.to_bytes();
+    (!name.is_empty()).then(|| std::ffi::OsStr::from_bytes(name).into())
 }
 
 fn dl_error() -> String {
@@ -204,6 +232,12 @@ mod tests {
         // given a library that is none of this kind, when it is bound, then the first missing function is named
         let error = load(Some(Path::new("libc.so.6"))).unwrap_err();
         assert!(matches!(error, LoadError::Old { symbol: "ibv_fork_init", version: "IBVERBS_1.1", .. }), "{error}");
+        // with the file that the linker took, and what to do
+        let text = error.to_string();
+        assert!(
+            text.starts_with('/') && text.contains("/libc.so.6 has no") && text.contains("update rdma-core"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //!
 //! ```text
 //!   sys        types of the C interface          load      the library and its functions
-//!   context    an open device, ports and GIDs    device    which device has which address
-//!   pd mr cq qp   owned objects, each keeping what it was made from
+//!   context    an open device                    port      what its ports say of themselves
+//!   device     which device has which address    missing   why there is none
+//!   pd mr cq qp   owned objects, each keeping what it was made from; locking: why memory is not taken
 //!   handshake  what ends tell each other         stream    and over what
 //!   send receive regions   the two halves, and the memory that they may name
 //!   endpoint   all of it tied together           fault     failed completions in words
@@ -20,8 +21,11 @@ mod fault;
 pub(crate) mod handshake;
 mod limits;
 mod load;
+mod locking;
+mod missing;
 mod mr;
 mod pd;
+mod port;
 mod qp;
 mod receive;
 mod regions;
@@ -29,10 +33,11 @@ mod send;
 mod stream;
 mod sys;
 
-pub use context::{Gid, GidEntry, Port, PortState};
-pub use device::{DeviceError, DeviceSet, Registration, survey};
+pub use device::{DeviceSet, Registration, survey};
 pub use endpoint::VerbsEndpoint;
 pub use fault::{CompletionFault, SetupFault, status_text};
 pub use limits::{VerbsError, VerbsLimits};
 pub use load::{LoadError, probe};
+pub use missing::{DeviceError, Remedy};
 pub use mr::RegisterError;
+pub use port::{Gid, GidEntry, Port, PortState};

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::locking::Locking;
 use super::pd::Pd;
 use super::sys;
 use crate::Window;
@@ -21,8 +22,9 @@ use crate::Window;
 pub enum RegisterError {
     /// The limit on locked memory is in the way.
     #[error(
-        "cannot register {bytes} bytes with {device}: not enough lockable memory (limit {limit_kib} KiB); raise it: ulimit -l unlimited, \
-         or LimitMEMLOCK=infinity in the unit, or --ulimit memlock=-1 --cap-add IPC_LOCK for a container"
+        "cannot register {bytes} bytes with {device}: this process may lock {limit_kib} KiB (RLIMIT_MEMLOCK) and holds {held_kib} KiB; raise \
+         it: ulimit -l unlimited in the shell, or LimitMEMLOCK=infinity in the unit, or --ulimit memlock=-1 --cap-add IPC_LOCK for the \
+         container"
     )]
     Memlock {
         /// Device.
@@ -31,6 +33,30 @@ pub enum RegisterError {
         bytes: usize,
         /// The process's soft limit.
         limit_kib: u64,
+        /// What is registered already.
+        held_kib: u64,
+    },
+    /// The kernel has no memory for it, and the limit is not the reason.
+    #[error(
+        "cannot register {bytes} bytes with {device}: cannot allocate memory, although {excuse} and {available_kib} KiB are available; {}",
+        match .cma_kib {
+            Some((free, total)) => format!(
+                "the kernel's counters of contiguous memory are impossible (CmaFree {free} kB of CmaTotal {total} kB): boot with kho=off"
+            ),
+            None => "the kernel's log (dmesg) may say what the driver lacks".to_owned(),
+        }
+    )]
+    NoMemory {
+        /// Device.
+        device: String,
+        /// Bytes asked for.
+        bytes: usize,
+        /// Why it is not the limit.
+        excuse: String,
+        /// Memory that could be had.
+        available_kib: u64,
+        /// Free and total contiguous memory, if these numbers cannot be.
+        cma_kib: Option<(u64, u64)>,
     },
     /// Something else.
     #[error("cannot register {bytes} bytes at {addr:#x} with {device}: {}", io::Error::from_raw_os_error(*.errno))]
@@ -45,6 +71,9 @@ pub enum RegisterError {
         errno: i32,
     },
 }
+
+/// Bytes that this process has registered, for the reason why no more can be. Relaxed: a statistic.
+static REGISTERED: AtomicU64 = AtomicU64::new(0);
 
 /// A registered stretch of memory.
 pub(super) struct Mr {
@@ -84,12 +113,9 @@ impl Mr {
             unsafe { (context.verbs.reg_mr)(pd.ptr.as_ptr(), std::ptr::without_provenance_mut(start), bytes, access) };
         let Some(ptr) = NonNull::new(ptr) else {
             let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-            let device = context.name.clone();
-            return Err(match memlock_kib() {
-                Some(limit_kib) if errno == libc::ENOMEM => RegisterError::Memlock { device, bytes, limit_kib },
-                _ => RegisterError::Failed { device, addr: start, bytes, errno },
-            });
+            return Err(refused(context.name.clone(), start, bytes, errno));
         };
+        REGISTERED.fetch_add(bytes as u64, Ordering::Relaxed);
         // SAFETY: the library filled the structure before it returned it, and its keys never change.
         let (lkey, rkey) = unsafe { ((*ptr.as_ptr()).lkey, (*ptr.as_ptr()).rkey) };
         Ok(Self { pd: Arc::clone(pd), ptr, start, end, lkey, rkey, live: AtomicBool::new(true) })
@@ -108,10 +134,33 @@ impl Mr {
     }
 }
 
+/// What stood in the way of a registration.
+#[cold]
+fn refused(device: String, addr: usize, bytes: usize, errno: i32) -> RegisterError {
+    if errno != libc::ENOMEM {
+        return RegisterError::Failed { device, addr, bytes, errno };
+    }
+    let (locking, registered) = (Locking::now(), REGISTERED.load(Ordering::Relaxed));
+    match locking.limit {
+        Some(limit) if locking.forbids(registered, bytes as u64) => {
+            let held = locking.pinned.max(registered);
+            RegisterError::Memlock { device, bytes, limit_kib: limit >> 10, held_kib: held >> 10 }
+        }
+        _ => RegisterError::NoMemory {
+            device,
+            bytes,
+            excuse: locking.excuse(),
+            available_kib: locking.available >> 10,
+            cma_kib: locking.impossible_cma(),
+        },
+    }
+}
+
 impl Drop for Mr {
     fn drop(&mut self) {
         // SAFETY: made in `new`; whoever posts work that names its keys holds an Arc of it meanwhile, or a registration.
         unsafe { (self.pd.context.verbs.dereg_mr)(self.ptr.as_ptr()) };
+        REGISTERED.fetch_sub((self.end - self.start) as u64, Ordering::Relaxed);
     }
 }
 
@@ -202,23 +251,29 @@ fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(4096)
 }
 
-/// The limit on locked memory, if there is one.
-fn memlock_kib() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes one structure that lives here.
-    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur >> 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_remedy_for_locked_memory_is_told() {
-        let error = RegisterError::Memlock { device: "rocep1s0f0".into(), bytes: 1 << 20, limit_kib: 64 };
+        let device = "rocep1s0f0".to_owned();
+        let error = RegisterError::Memlock { device: device.clone(), bytes: 1 << 20, limit_kib: 64, held_kib: 8 };
         let text = error.to_string();
-        assert!(text.contains("limit 64 KiB") && text.contains("--ulimit memlock=-1"), "{text}");
+        assert!(text.contains("64 KiB (RLIMIT_MEMLOCK)") && text.contains("--ulimit memlock=-1"), "{text}");
+        // and the kernel's own trouble is told apart from it
+        let excuse = "RLIMIT_MEMLOCK is unlimited".to_owned();
+        let error = |cma_kib| RegisterError::NoMemory {
+            device: device.clone(),
+            bytes: 1 << 20,
+            excuse: excuse.clone(),
+            available_kib: 7,
+            cma_kib,
+        };
+        let text = error(Some((65, 64))).to_string();
+        assert!(text.contains("CmaFree 65 kB of CmaTotal 64 kB") && text.contains("kho=off"), "{text}");
+        let text = error(None).to_string();
+        assert!(text.contains("although RLIMIT_MEMLOCK is unlimited and 7 KiB") && text.contains("dmesg"), "{text}");
         assert!(page_size().is_power_of_two());
     }
 }

@@ -8,9 +8,10 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::context::{Gid, mtu_code};
+use super::context::mtu_code;
 use super::cq::Cq;
 use super::pd::Pd;
+use super::port::Gid;
 use super::sys;
 
 pub(super) struct Qp {
@@ -55,6 +56,8 @@ pub(super) struct Path {
     pub(super) timeout: u8,
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
+    pub(super) traffic_class: u8,
+    pub(super) service_level: u8,
 }
 
 /// 10 µs, the shortest but "655 ms": no receive is ever missing, so this is never waited for.
@@ -127,8 +130,10 @@ impl Qp {
                     dgid: sys::Gid64(path.remote_gid.0),
                     sgid_index: path.gid_index,
                     hop_limit: 64,
+                    traffic_class: path.traffic_class,
                     ..Default::default()
                 },
+                sl: path.service_level,
                 is_global: 1,
                 port_num: path.port,
                 ..Default::default()

@@ -11,7 +11,8 @@ use mesh_link::{Endpoint, Key, Target};
 use tracing::{info, warn};
 
 use super::legs::Exposed;
-use super::thread::{DIAL, Dialed, Runner};
+use super::opening::Dialed;
+use super::thread::{DIAL, Runner};
 use super::{Incoming, Outgoing};
 use crate::engine::{Action, DialId, Event, LegId, Time};
 use crate::wire::{HEADER_BYTES, Msg, Refusal};
@@ -157,7 +158,12 @@ impl Runner {
     }
 
     #[cold]
-    pub(super) fn log(&self, event: &Event) {
+    pub(super) fn log(&mut self, event: &Event) {
+        if let Event::Stranger { peer, why } = event
+            && self.strangers.insert(*peer, why.clone()).as_ref() == Some(why)
+        {
+            return;
+        }
         let node = &self.shared.node;
         match event {
             Event::Stranger { peer, why } => warn!("mesh[W42] node {node}: dropped a stranger from {peer}: {why}"),

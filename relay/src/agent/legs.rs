@@ -23,7 +23,10 @@ pub(super) struct Exposed {
 /// One leg.
 pub(super) struct Leg {
     pub(super) endpoint: Endpoint,
+    pub(super) local: Ipv4Addr,
     pub(super) remote: Ipv4Addr,
+    /// Both ends are connected.
+    pub(super) open: bool,
     /// What the peer may write.
     pub(super) exposed: Option<Exposed>,
     /// Messages that found the endpoint's queue full.
@@ -39,10 +42,12 @@ pub(super) struct Leg {
 }
 
 impl Leg {
-    pub(super) fn new(endpoint: Endpoint, remote: Ipv4Addr, sent: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(endpoint: Endpoint, (local, remote): (Ipv4Addr, Ipv4Addr), sent: Arc<AtomicU64>) -> Self {
         Self {
             endpoint,
+            local,
             remote,
+            open: false,
             exposed: None,
             backlog: VecDeque::new(),
             sent,

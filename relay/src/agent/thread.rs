@@ -4,9 +4,8 @@
 //! the endpoints' own. After `spin` without anything to do it arms the queue pairs, if there are any, and sleeps in the poller until an
 //! endpoint, a command or a deadline wakes it.
 
-use std::collections::{HashMap, VecDeque};
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,20 +16,20 @@ use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Interest, Poller, Ready};
 use mesh_link::tcp::Limits;
-use mesh_link::tcp::dial::{DialState, Dialing};
 use mesh_link::verbs::Registration;
-use mesh_link::{Endpoint, Event as LinkEvent, Key};
+use mesh_link::{Endpoint, Event as LinkEvent, Key, LinkError};
 use tracing::{info, warn};
 
-use super::legs::{Leg, Legs, Lingering};
+use super::legs::{Legs, Lingering};
+use super::opening::Dialed;
 use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
-use crate::engine::{DialId, Engine, Event, LegId, Time};
+use crate::engine::{Engine, LegId, Time};
 use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Refusal};
 
 /// The poller's name for the waker.
 pub(super) const WAKER: u64 = 0;
 const LISTENER: u64 = 1 << 32;
-const LEG: u64 = 2 << 32;
+pub(super) const LEG: u64 = 2 << 32;
 pub(super) const DIAL: u64 = 3 << 32;
 const LINGER: u64 = 4 << 32;
 const KIND: u64 = 0xffff_ffff << 32;
@@ -41,18 +40,21 @@ const LOOK: Time = 5_000_000;
 /// Legs polled between two looks at the poller.
 const ROUND: usize = 256;
 
+/// The two ports of a link, this node's first.
+pub(super) type Link = (Ipv4Addr, Ipv4Addr);
+
 pub(super) struct Runner {
     /// Queues of legs that were opened here.
-    outgoing: Limits,
+    pub(super) outgoing: Limits,
     /// Queues of legs that were opened to here.
-    incoming: Limits,
+    pub(super) incoming: Limits,
     pub(super) config: AgentConfig,
     pub(super) engine: Engine,
     /// Goes before the memory does.
     _pinned: Option<Registration>,
     pub(super) slab: Slab,
     pub(super) poller: Poller,
-    listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
+    pub(super) listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
     pub(super) shared: Arc<Shared>,
     started: Instant,
     pub(super) legs: Legs,
@@ -65,15 +67,13 @@ pub(super) struct Runner {
     pub(super) connects: HashMap<u64, Arc<ArrayQueue<Result<Outgoing, Refusal>>>>,
     pub(super) accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
     pub(super) bytes: Vec<u8>,
+    /// What was said of a link, by code: it is not said again.
+    pub(super) told: HashSet<(Link, u16)>,
+    /// Why no leg stands over a link, as far as it is this node's own trouble.
+    pub(super) reasons: HashMap<Link, String>,
+    /// What was last said of a stranger: one that comes again and again is said once.
+    pub(super) strangers: HashMap<Ipv4Addr, String>,
     stop: bool,
-}
-
-/// A leg being opened.
-pub(super) struct Dialed {
-    pub(super) id: DialId,
-    pub(super) dialing: Dialing,
-    pub(super) from: Ipv4Addr,
-    pub(super) to: Ipv4Addr,
 }
 
 impl Runner {
@@ -112,6 +112,9 @@ impl Runner {
             connects: HashMap::new(),
             accepts: HashMap::new(),
             bytes: Vec::with_capacity(MAX_MESSAGE),
+            told: HashSet::new(),
+            reasons: HashMap::new(),
+            strangers: HashMap::new(),
             stop: false,
         })
     }
@@ -290,72 +293,6 @@ impl Runner {
         }
     }
 
-    fn accept(&mut self, now: Time, n: usize) {
-        let Some(&(local, prefix, ref listener)) = self.listeners.get(n) else { return };
-        loop {
-            match listener.accept() {
-                Ok((_, SocketAddr::V4(peer))) if !same_subnet(local, prefix, *peer.ip()) => {
-                    let why = format!("it is outside the subnet of {local}/{prefix}");
-                    self.log(&Event::Stranger { peer: *peer.ip(), why });
-                }
-                Ok((stream, SocketAddr::V4(peer))) => {
-                    let added = self.add_leg(stream, local, *peer.ip(), self.incoming);
-                    let Some(leg) = added else { return };
-                    self.engine.on_accepted(now, leg, local, *peer.ip());
-                    self.carry_out(now);
-                    return self.enlist(leg);
-                }
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) => return warn!("mesh[E83] node {}: accept on {local}: {e}", self.shared.node),
-            }
-        }
-    }
-
-    fn add_leg(&mut self, stream: TcpStream, local: Ipv4Addr, remote: Ipv4Addr, limits: Limits) -> Option<LegId> {
-        let endpoint = match Endpoint::new(stream, limits, &self.config.backend) {
-            Ok(endpoint) => endpoint,
-            Err(e) => {
-                warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
-                return None;
-            }
-        };
-        let leg = self.legs.add(Leg::new(endpoint, remote, self.shared.links.of(local, remote)));
-        let added = match self.legs.get(leg) {
-            Some(l) => watch(&self.poller, &l.endpoint, LEG | u64::from(leg.0), Interest::READ),
-            None => Ok(()),
-        };
-        if let Err(e) = added {
-            warn!("mesh[E83] node {}: leg between {local} and {remote}: {e}", self.shared.node);
-            self.legs.remove(leg);
-            return None;
-        }
-        Some(leg)
-    }
-
-    fn dialed(&mut self, now: Time, key: u32) {
-        let Some(d) = self.dials.get_mut(&key) else { return };
-        let fd = d.dialing.fd();
-        let outcome = match d.dialing.poll() {
-            DialState::Pending => return,
-            // The descriptor has left the poller with the dial: it is closed, or belongs to the stream now.
-            DialState::Connected(stream) => {
-                let _ = self.poller.remove(fd);
-                Ok(stream)
-            }
-            DialState::Failed(e) => Err(e.to_string()),
-        };
-        let Some(Dialed { id, from, to, .. }) = self.dials.remove(&key) else { return };
-        let outcome = outcome
-            .and_then(|s| self.add_leg(s, from, to, self.outgoing).ok_or_else(|| "no descriptor for the leg".into()));
-        if let Ok(leg) = &outcome {
-            self.enlist(*leg);
-        }
-        self.engine.on_dialed(now, id, outcome);
-        self.carry_out(now);
-    }
-
     /// The leg is to be polled in this round.
     pub(super) fn enlist(&mut self, id: LegId) {
         let Some(leg) = self.legs.get(id) else { return };
@@ -392,6 +329,12 @@ impl Runner {
         let wants_write = leg.endpoint.interest().write || more;
         // The poll may have taken an event of completions that earlier polls took: nothing announces the next one then.
         leg.armed &= !matches!(polled, Ok(true)) && leg.endpoint.is_armed();
+        let link = (leg.local, leg.remote);
+        if !leg.open && leg.endpoint.is_open() {
+            leg.open = true;
+            self.opened(link, leg.endpoint.mtu());
+        }
+        let open = leg.open;
         if wants_write != leg.watches_write {
             let interest = if wants_write { Interest::BOTH } else { Interest::READ };
             if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {
@@ -408,7 +351,12 @@ impl Runner {
             }
             Err(e) => {
                 self.discard(id);
-                self.engine.on_leg_down(now, id, &e.to_string());
+                let why = if open { e.to_string() } else { self.not_opened(link, e) };
+                // Neither end is a stranger's for a reason of this node's own.
+                let said = matches!(e, LinkError::Setup(_)) && self.engine.forget_stranger(id);
+                if !said {
+                    self.engine.on_leg_down(now, id, &why);
+                }
                 true
             }
         };
@@ -478,7 +426,7 @@ impl Runner {
 }
 
 /// Adds an endpoint's descriptors to the poller.
-fn watch(poller: &Poller, endpoint: &Endpoint, token: u64, interest: Interest) -> std::io::Result<()> {
+pub(super) fn watch(poller: &Poller, endpoint: &Endpoint, token: u64, interest: Interest) -> std::io::Result<()> {
     poller.add(endpoint.fd(), token, interest)?;
     endpoint.completion_fd().map_or(Ok(()), |fd| poller.add(fd, token, Interest::READ))
 }
@@ -489,9 +437,4 @@ fn unwatch(poller: &Poller, endpoint: &Endpoint) {
     if let Some(fd) = endpoint.completion_fd() {
         let _ = poller.remove(fd);
     }
-}
-
-fn same_subnet(local: Ipv4Addr, prefix: u8, peer: Ipv4Addr) -> bool {
-    let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-    (u32::from(local) ^ u32::from(peer)) & mask == 0
 }

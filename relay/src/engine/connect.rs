@@ -216,16 +216,19 @@ impl Engine {
             let Some(lane) = c.lanes.iter().find(|l| l.ready.is_none()) else { continue };
             let (hop, ms) = (lane.hops[0], now.saturating_sub(c.started) / MS);
             let what = match (lane.leg, lane.last_error.is_empty()) {
-                (Some(_), _) => format!("no answer about the path to {} from {} for {ms} ms", c.peer, hop.to),
+                (Some(_), true) => format!("no answer about the path to {} from {} for {ms} ms", c.peer, hop.to),
                 (None, true) => format!("no answer from {} for {ms} ms on the way to {}", hop.to, c.peer),
-                (None, false) => {
+                // A leg may just be there once more, and fare no better.
+                (_, false) => {
                     format!(
                         "cannot reach {} from {} for {ms} ms on the way to {}: {}",
                         hop.to, hop.from, c.peer, lane.last_error
                     )
                 }
             };
-            let what = format!("{what}; is the job started on every node, and is the cable in?");
+            // A leg that broke has said what to look at.
+            let hint = if what.contains('?') { "" } else { "; is the job started on every node, and is the cable in?" };
+            let what = format!("{what}{hint}");
             self.fail_connect(request, code::NO_ANSWER, what);
         }
     }

@@ -341,13 +341,22 @@ impl Engine {
         self.out.push_back(Action::Drop { leg: id, graceful });
     }
 
+    /// A leg could not be connected, which has been said: if it is still a stranger's it is forgotten, which is answered.
+    pub fn forget_stranger(&mut self, id: LegId) -> bool {
+        let stranger = self.legs.get(&id).is_some_and(|leg| matches!(leg.role, Role::Stranger { .. }));
+        if stranger {
+            self.legs.remove(&id);
+        }
+        stranger
+    }
+
     /// A leg is gone: closed by its peer, or broken. The driver has dropped it.
     pub fn on_leg_down(&mut self, now: Time, id: LegId, why: &str) {
         self.now = now;
         if let Some(Leg { role: Role::Connecting { request, lane }, .. }) = self.legs.get(&id) {
             let (request, lane) = (*request, *lane);
             self.legs.remove(&id);
-            self.dial_failed(now, Purpose::Lane { request, lane }, format!("the peer closed the leg: {why}"));
+            self.dial_failed(now, Purpose::Lane { request, lane }, format!("the leg broke: {why}"));
             return;
         }
         self.leg_gone(id, code::RELAY_LEFT, why);

@@ -1,14 +1,16 @@
-//! Changes a fabric while programs run on it: cuts and restores cables, sets rate and latency, reads counters, cleans up.
+//! Changes a fabric while programs run on it: cuts and restores cables, moves GIDs, sets rate and latency, reads counters and what
+//! queue pairs are connected with, cleans up.
 //!
 //! For harnesses and tests, in a process of their own. Any thread.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::abi::{IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR};
+use crate::abi::{IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_QPS_RTS};
 use crate::engine::{Fabric, FabricError};
-use crate::shared::layout::{MAX_CONTEXTS, PortCell};
+use crate::shared::layout::{MAX_CONTEXTS, MAX_QPS, NO_GID, PortCell};
+use crate::surface::gids;
 
 /// The control of one fabric.
 #[derive(Debug)]
@@ -36,6 +38,29 @@ pub enum ControlError {
     /// A rate of zero.
     #[error("a rate must be at least 1 bit a second")]
     NoRate,
+    /// No entry of a GID table can hold a RoCE v2 GID there.
+    #[error("a RoCE v2 GID has an odd index below {}, not {index}", gids::TABLE)]
+    NoIndex {
+        /// The index asked for.
+        index: u32,
+    },
+}
+
+/// What a connected queue pair was told about its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connected {
+    /// Its own port.
+    pub local: Ipv4Addr,
+    /// Its peer's.
+    pub remote: Ipv4Addr,
+    /// Largest packet, bytes.
+    pub mtu: u32,
+    /// Index of its own GID.
+    pub gid_index: u32,
+    /// Traffic class.
+    pub traffic_class: u32,
+    /// Service level.
+    pub service_level: u32,
 }
 
 /// What a port has done since the fabric began.
@@ -105,6 +130,53 @@ impl Control {
         Ok(())
     }
 
+    /// Moves a port's IPv4 GID, so that its RoCE v2 entry has this index, and leaves its old entries empty. Queue pairs that are
+    /// connected stay so.
+    ///
+    /// # Errors
+    /// No such port, or an index that cannot be.
+    pub fn set_gid_index(&self, address: Ipv4Addr, index: u32) -> Result<(), ControlError> {
+        let port = self.find(address)?;
+        if index.is_multiple_of(2) || index >= gids::TABLE {
+            return Err(ControlError::NoIndex { index });
+        }
+        self.cell(port).gid.store(index - 1, Ordering::Release);
+        self.tell(port, IBV_EVENT_GID_CHANGE);
+        Ok(())
+    }
+
+    /// Takes a port's IPv4 GID away, as when its interface loses its address; [`Self::set_gid_index`] gives it back.
+    ///
+    /// # Errors
+    /// No such port.
+    pub fn take_gid(&self, address: Ipv4Addr) -> Result<(), ControlError> {
+        let port = self.find(address)?;
+        self.cell(port).gid.store(NO_GID, Ordering::Release);
+        self.tell(port, IBV_EVENT_GID_CHANGE);
+        Ok(())
+    }
+
+    /// The queue pairs that may send now, in no order.
+    pub fn connected(&self) -> Vec<Connected> {
+        let tables = self.fabric.shared.tables();
+        let used = (tables.qps_high.load(Ordering::Acquire) as usize).min(MAX_QPS);
+        let load = |word: &AtomicU32| word.load(Ordering::Relaxed);
+        let live = tables.qps[..used]
+            .iter()
+            .filter(|qp| qp.number.load(Ordering::Acquire) != 0 && qp.state.load(Ordering::Acquire) == IBV_QPS_RTS);
+        let told = live.filter_map(|qp| {
+            Some(Connected {
+                local: self.fabric.plan.ports.get(load(&qp.port) as usize)?.address,
+                remote: self.fabric.plan.ports.get(load(&qp.peer_port) as usize)?.address,
+                mtu: load(&qp.mtu),
+                gid_index: load(&qp.gid),
+                traffic_class: load(&qp.traffic_class),
+                service_level: load(&qp.service_level),
+            })
+        });
+        told.collect()
+    }
+
     /// Whether a port has its carrier.
     ///
     /// # Errors
@@ -145,7 +217,11 @@ impl Control {
         if self.cell(port).down.swap(down, Ordering::SeqCst) == down {
             return;
         }
-        let event = if up { IBV_EVENT_PORT_ACTIVE } else { IBV_EVENT_PORT_ERR };
+        self.tell(port, if up { IBV_EVENT_PORT_ACTIVE } else { IBV_EVENT_PORT_ERR });
+    }
+
+    /// Sends an asynchronous event to all who have the port's device open.
+    fn tell(&self, port: usize, event: u32) {
         let tables = self.fabric.shared.tables();
         let used = (tables.contexts_high.load(Ordering::Acquire) as usize).min(MAX_CONTEXTS);
         for context in &tables.contexts[..used] {

@@ -14,9 +14,15 @@
 //! wake-delay 0                     # ns from a completion to the event that wakes who sleeps because of it
 //! ```
 //!
+//! and the faults of [`faults`]: `mtu`, `gids`, `down`, `uncable`, `memlock`.
+//!
 //! Pure: reads no file, knows no verbs. Any thread.
 
+pub mod faults;
+
 use std::net::Ipv4Addr;
+
+pub use faults::{Gids, Memlock};
 
 /// Most ports of a fabric.
 pub const MAX_PORTS: usize = 256;
@@ -42,6 +48,12 @@ pub struct PortPlan {
     pub address: Ipv4Addr,
     /// Bits a second.
     pub rate: u64,
+    /// Largest packet, bytes.
+    pub mtu: u32,
+    /// What its GID table has.
+    pub gids: Gids,
+    /// Without carrier from the start.
+    pub down: bool,
 }
 
 /// A fabric as its file describes it.
@@ -61,6 +73,8 @@ pub struct Plan {
     pub unreachable_delay_ms: u64,
     /// How long after a completion its event comes, ns: devices raise interrupts late, and programs must not rely on less.
     pub wake_delay_ns: u64,
+    /// How much memory each process may register.
+    pub memlock: Memlock,
 }
 
 /// What is wrong with a fabric file.
@@ -78,7 +92,8 @@ pub struct PlanError {
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum PlanFault {
     #[error(
-        "unknown statement {word:?}: port, cable, switch, engine, latency, strict, unreachable-delay or wake-delay"
+        "unknown statement {word:?}: port, cable, switch, engine, latency, strict, unreachable-delay, wake-delay, mtu, gids, down, \
+         uncable or memlock"
     )]
     Unknown { word: String },
     #[error("{statement} needs {needs}")]
@@ -91,6 +106,8 @@ pub enum PlanFault {
     TwiceDevice { node: String, device: String },
     #[error("no port line above has address {address}")]
     NoPort { address: Ipv4Addr },
+    #[error("no cable joins {a} and {b}")]
+    NoCable { a: Ipv4Addr, b: Ipv4Addr },
     #[error("more than {MAX_PORTS} ports")]
     TooMany,
 }
@@ -110,6 +127,9 @@ impl Plan {
     }
 
     fn statement(&mut self, words: &[&str]) -> Result<(), PlanFault> {
+        if let Some(taken) = self.fault(words) {
+            return taken;
+        }
         match words {
             [] => Ok(()),
             ["port", node, device, address, rate] => self.port(node, device, address, rate),
@@ -175,7 +195,8 @@ impl Plan {
         if self.ports.iter().any(|port| port.node == node && port.device == device) {
             return Err(PlanFault::TwiceDevice { node: node.to_owned(), device: device.to_owned() });
         }
-        self.ports.push(PortPlan { node: node.to_owned(), device: device.to_owned(), address, rate });
+        let (node, device) = (node.to_owned(), device.to_owned());
+        self.ports.push(PortPlan { node, device, address, rate, mtu: 4096, gids: Gids::All, down: false });
         Ok(())
     }
 

@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::net::Ipv4Addr;
+
 use mesh_soft_verbs::abi::*;
 use support::Scene;
 use support::ends::{Address, End, Options, Verbs, pair, write_to};
@@ -292,12 +294,13 @@ fn uncabled() {
     let c = End::open(&verbs, "c-m0", 64, Options::default());
     a.to_init();
     assert_eq!(a.to_rtr(&c.address()), libc::ETIMEDOUT);
-    let nobody = Address { gid: Gid { raw: [9; 16] }, ..c.address() };
+    let nobody = Address { gid: Gid { raw: Ipv4Addr::new(9, 9, 9, 9).to_ipv6_mapped().octets() }, ..c.address() };
     assert_eq!(a.to_rtr(&nobody), libc::ETIMEDOUT);
     // then the pair stays where it was, and the way to oneself is open
     assert_eq!(a.state(), IBV_QPS_INIT);
     assert_eq!(a.to_rtr(&a.address()), 0);
-    // and an own GID that is not in the table is an error of another kind
+    // and an own GID that is not in the table, or of another family than the peer's, is an error of another kind
+    assert_eq!(a.to_rtr(&Address { gid: Gid { raw: [9; 16] }, ..c.address() }), libc::EINVAL);
     let b = End::open(&verbs, "b-m1", 64, Options::default());
     b.to_init();
     let mut attr = QpAttr { qp_state: IBV_QPS_RTR, path_mtu: IBV_MTU_4096, ..QpAttr::default() };

@@ -5,9 +5,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::super::context::Gid;
 use super::super::fault::{CompletionFault, SetupFault};
 use super::super::handshake::{Control, Hello};
+use super::super::port::Gid;
 use super::super::receive::RECEIVE;
 use super::super::send::{PeerMemory, Word};
 use super::super::stream::Came;
@@ -104,6 +104,7 @@ impl VerbsEndpoint {
         self.path.remote_qpn = hello.qpn;
         self.path.remote_psn = hello.psn;
         self.path.mtu = self.path.mtu.min(hello.mtu);
+        self.mtu.1 = Some(hello.mtu);
         self.peer_words = PeerMemory { addr: hello.credit_addr, rkey: hello.credit_rkey };
         // The peer's board is where ours is, behind the word.
         let addr = hello.credit_addr + self.credit_memory.stride() as u64 * BOARD_SLOT as u64;
@@ -116,13 +117,17 @@ impl VerbsEndpoint {
                 LinkError::Setup(SetupFault { call, errno, local, remote })
             }
         };
+        // The table may have changed since the endpoint was made, and another GID may be at that index now: no call would fail for it.
+        if let Ok(index) = self.set.index_now(self.local, self.path.gid_index) {
+            self.path.gid_index = index;
+        }
         let mut result = self.qp.ready_to_receive(&self.path);
         if result.as_ref().is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENODATA | libc::EINVAL)))
-            && let Ok(place) = self.set.place(self.local)
-            && place.entry.index != self.path.gid_index
+            && let Ok(index) = self.set.index_now(self.local, self.path.gid_index)
+            && index != self.path.gid_index
         {
-            // The table has changed since the endpoint was made.
-            self.path.gid_index = place.entry.index;
+            // It has changed in this very moment.
+            self.path.gid_index = index;
             result = self.qp.ready_to_receive(&self.path);
         }
         result.map_err(fault("ibv_modify_qp to RTR"))?;

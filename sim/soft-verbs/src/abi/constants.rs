@@ -6,6 +6,17 @@ pub const IBV_TRANSPORT_IB: i32 = 0;
 pub const IBV_PORT_DOWN: u32 = 1;
 pub const IBV_PORT_ACTIVE: u32 = 4;
 pub const IBV_MTU_4096: u32 = 5;
+
+/// `enum ibv_mtu` of 256, 512, 1024, 2048 or 4096 bytes.
+pub const fn mtu_code(bytes: u32) -> u32 {
+    bytes.trailing_zeros().saturating_sub(7)
+}
+
+/// Bytes of an `enum ibv_mtu`.
+pub const fn mtu_bytes(code: u32) -> u32 {
+    128 << code
+}
+
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
 pub const IBV_GID_TYPE_ROCE_V1: u32 = 1;
@@ -83,6 +94,7 @@ pub const IBV_EVENT_QP_REQ_ERR: u32 = 2;
 pub const IBV_EVENT_QP_ACCESS_ERR: u32 = 3;
 pub const IBV_EVENT_PORT_ACTIVE: u32 = 9;
 pub const IBV_EVENT_PORT_ERR: u32 = 10;
+pub const IBV_EVENT_GID_CHANGE: u32 = 18;
 
 /// Atomic operations are atomic among those of the fabric, not with the CPU's own.
 pub const IBV_ATOMIC_HCA: u32 = 1;

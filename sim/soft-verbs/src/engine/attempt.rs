@@ -78,7 +78,8 @@ impl Fabric {
             && peer.port.load(Ordering::Relaxed) == peer_port
             && peer.peer_port.load(Ordering::Relaxed) == port;
         let owner = Identity::from_raw(peer.owner.load(Ordering::Relaxed));
-        let (true, true, Some(owner)) = (ready, self.path_up(port, peer_port), owner) else {
+        let passes = self.path_up(port, peer_port) && self.fits(own, request, peer_port);
+        let (true, true, Some(owner)) = (ready, passes, owner) else {
             return Err(Stop(Attempt::NoAnswer));
         };
         // Sends may wait for a receive for ever; a copy would notice by itself.
@@ -93,6 +94,12 @@ impl Fabric {
         exchange.carry_out()?;
         *pulse = now;
         Ok(())
+    }
+
+    /// Whether the request's packets are not too large for the peer's port, which drops those that are.
+    fn fits(&self, own: &QpCell, request: &Request, peer_port: u32) -> bool {
+        let most = self.plan.ports.get(peer_port as usize).map_or(0, |port| u64::from(port.mtu));
+        request.length.min(u64::from(own.mtu.load(Ordering::Relaxed))) <= most
     }
 
     /// Where the data lies in this process.

@@ -10,7 +10,7 @@ use super::lock::ShmLock;
 use crate::plan::MAX_PORTS;
 
 /// Marks an initialised file of this very layout.
-pub const MAGIC: u64 = 0x4d45_5348_5356_0001;
+pub const MAGIC: u64 = 0x4d45_5348_5356_0002;
 /// Bytes of the file, nearly all of them a hole.
 pub const FILE_SIZE: usize = 8 << 30;
 /// Slots of the tables.
@@ -25,6 +25,12 @@ pub const MAX_QPS: usize = 1 << 14;
 pub const HEAP_CLASSES: usize = 26;
 /// Most scatter entries of a receive.
 pub const MAX_SGE: usize = 16;
+
+/// Index of a port's IPv4 GID as RoCE v1, until it is moved.
+pub const USUAL_GID: u32 = 2;
+
+/// The same while the port has no IPv4 GID.
+pub const NO_GID: u32 = u32::MAX;
 
 /// The whole of the shared memory in front of the heap.
 #[repr(C)]
@@ -76,6 +82,8 @@ pub struct Tables {
 pub struct PortCell {
     /// 1: the port has no carrier.
     pub down: AtomicU32,
+    /// Index of its IPv4 GID as RoCE v1; as v2 it is the next.
+    pub gid: AtomicU32,
     /// Bits a second.
     pub rate: AtomicU64,
     /// One way, ns.
@@ -184,6 +192,14 @@ pub struct QpCell {
     pub peer: AtomicU32,
     /// See `peer`.
     pub peer_port: AtomicU32,
+    /// Largest packet in bytes, from the change to ready-to-receive, as the three below.
+    pub mtu: AtomicU32,
+    /// Index of its own GID.
+    pub gid: AtomicU32,
+    /// Traffic class of what it sends.
+    pub traffic_class: AtomicU32,
+    /// Service level.
+    pub service_level: AtomicU32,
     /// Minimum receiver-not-ready timer, as coded in the verbs.
     pub rnr_timer: AtomicU32,
     /// Slot of the receive completion queue.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::layout::{FILE_SIZE, HEAP_CLASSES, HEAP_START, MAGIC, Tables};
+use super::layout::{FILE_SIZE, HEAP_CLASSES, HEAP_START, MAGIC, Tables, USUAL_GID};
 use crate::plan::Plan;
 
 /// The mapped memory of one fabric. Unmapped when dropped; the library never drops its own.
@@ -98,6 +98,8 @@ impl Shared {
             0 => {
                 for (port, cell) in plan.ports.iter().zip(&tables.ports) {
                     cell.rate.store(port.rate, Ordering::Relaxed);
+                    cell.down.store(u32::from(port.down), Ordering::Relaxed);
+                    cell.gid.store(USUAL_GID, Ordering::Relaxed);
                     cell.latency.store(plan.latency_ns, Ordering::Relaxed);
                 }
                 tables.heap_end.store(HEAP_START, Ordering::Relaxed);

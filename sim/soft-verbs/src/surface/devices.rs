@@ -325,7 +325,7 @@ fn port_attributes(object: &ContextObject) -> PortAttr {
     PortAttr {
         state: if up { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN },
         max_mtu: abi::IBV_MTU_4096,
-        active_mtu: abi::IBV_MTU_4096,
+        active_mtu: abi::mtu_code(object.fabric.plan.ports[object.port].mtu),
         gid_tbl_len: gids::TABLE as c_int,
         max_msg_sz: MAX_MESSAGE as u32,
         pkey_tbl_len: 1,

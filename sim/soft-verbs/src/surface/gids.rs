@@ -1,13 +1,16 @@
-//! Names of ports: GID tables, partition keys, GUIDs. Every port has four entries: its link-local and its IPv4 GID, each as
-//! RoCE v1 and RoCE v2; the rest of the table is empty.
+//! Names of ports: GID tables, partition keys, GUIDs. A port has four entries: its link-local and its IPv4 GID, each as RoCE v1
+//! and RoCE v2, unless the fabric file takes some away; the rest of the table is empty. The IPv4 GID moves while programs run, as
+//! real ones do whenever addresses change.
 
 use std::ffi::{c_int, c_uint};
 use std::net::Ipv4Addr;
+use std::sync::atomic::Ordering;
 
-use super::devices::object;
+use super::devices::{ContextObject, object};
 use super::minus_one;
 use crate::abi::{self, Context, Gid, GidEntry};
-use crate::plan::{Plan, PortPlan};
+use crate::plan::{Gids, Plan, PortPlan};
+use crate::shared::layout::USUAL_GID;
 
 /// Entries of a GID table.
 pub const TABLE: u32 = 16;
@@ -37,19 +40,41 @@ fn link_local(address: Ipv4Addr) -> Gid {
     Gid { raw }
 }
 
-/// GID and type (`IBV_GID_TYPE_ROCE_*`) of a table entry; `None` if it is empty.
-pub(super) fn entry(port: &PortPlan, index: u32) -> Option<(Gid, u32)> {
-    let kind = if index.is_multiple_of(2) { abi::IBV_GID_TYPE_ROCE_V1 } else { abi::IBV_GID_TYPE_ROCE_V2 };
-    match index {
-        0 | 1 => Some((link_local(port.address), kind)),
-        2 | 3 => Some((mapped(port.address), kind)),
-        _ => None,
-    }
+/// GID and type (`IBV_GID_TYPE_ROCE_*`) of a table entry, with the IPv4 GID at `place` and the next; `None` if it is empty.
+fn entry(port: &PortPlan, place: u32, index: u32) -> Option<(Gid, u32)> {
+    let v1 = index.is_multiple_of(2);
+    let kind = if v1 { abi::IBV_GID_TYPE_ROCE_V1 } else { abi::IBV_GID_TYPE_ROCE_V2 };
+    let link_local_place = if place == 0 { USUAL_GID } else { 0 };
+    let gid = match index - index % 2 {
+        at if at == place && port.gids != Gids::LinkLocal => mapped(port.address),
+        at if at == link_local_place => link_local(port.address),
+        _ => return None,
+    };
+    let there = match port.gids {
+        Gids::All | Gids::LinkLocal => true,
+        Gids::V1 => v1,
+        Gids::None => false,
+    };
+    there.then_some((gid, kind))
+}
+
+/// The entry of an open device's table, as it is now.
+pub(super) fn entry_at(object: &ContextObject, index: u32) -> Option<(Gid, u32)> {
+    let place = object.fabric.shared.tables().ports[object.port].gid.load(Ordering::Acquire);
+    entry(&object.fabric.plan.ports[object.port], place, index)
+}
+
+/// Whether a GID is made of an IPv4 address.
+pub(super) fn is_mapped(gid: &Gid) -> bool {
+    std::net::Ipv6Addr::from(gid.raw).to_ipv4_mapped().is_some()
 }
 
 /// The port of the fabric that has this GID.
 pub(super) fn find(plan: &Plan, gid: &Gid) -> Option<usize> {
-    plan.ports.iter().position(|port| mapped(port.address) == *gid || link_local(port.address) == *gid)
+    plan.ports.iter().position(|port| {
+        let has_address = matches!(port.gids, Gids::All | Gids::V1);
+        (has_address && mapped(port.address) == *gid) || (port.gids != Gids::None && link_local(port.address) == *gid)
+    })
 }
 
 /// The table's entries of an open device.
@@ -58,8 +83,7 @@ pub(super) fn find(plan: &Plan, gid: &Gid) -> Option<usize> {
 /// `context` is open.
 unsafe fn entry_of(context: *mut Context, index: u32) -> Option<GidEntry> {
     // SAFETY: promised by the caller.
-    let object = unsafe { object(context) };
-    let (gid, gid_type) = entry(&object.fabric.plan.ports[object.port], index)?;
+    let (gid, gid_type) = entry_at(unsafe { object(context) }, index)?;
     Some(GidEntry { gid, gid_index: index, port_num: 1, gid_type, ndev_ifindex: 0 })
 }
 
@@ -149,4 +173,33 @@ pub unsafe extern "C" fn ibv_query_pkey(_context: *mut Context, port: u8, index:
 #[cfg_attr(feature = "library", unsafe(no_mangle))]
 pub extern "C" fn ibv_get_pkey_index(_context: *mut Context, port: u8, pkey: u16) -> c_int {
     if port == 1 && pkey == PARTITION.to_be() { 0 } else { minus_one(libc::EINVAL) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::layout::NO_GID;
+
+    #[test]
+    fn tables_are_as_the_fabric_file_and_the_control_say() {
+        // given a port whose GIDs are cut down in each way, at its usual place and moved
+        let plan = Plan::parse("port a m0 10.0.0.1 100G").expect("well formed");
+        for (gids, place, filled) in [
+            (Gids::All, 2, &[0, 1, 2, 3][..]),
+            (Gids::LinkLocal, 2, &[0, 1]),
+            (Gids::V1, 2, &[0, 2]),
+            (Gids::None, 2, &[]),
+            (Gids::All, 6, &[0, 1, 6, 7]),
+            (Gids::All, 0, &[0, 1, 2, 3]),
+            (Gids::All, NO_GID, &[0, 1]),
+        ] {
+            let port = PortPlan { gids, ..plan.ports[0].clone() };
+            // then its table has these entries, and the IPv4 GID is where it was put
+            let found: Vec<u32> = (0..TABLE).filter(|&index| entry(&port, place, index).is_some()).collect();
+            assert_eq!(found, filled, "{gids:?} at {place}");
+            let of_address =
+                (0..TABLE).find(|&index| entry(&port, place, index).is_some_and(|(gid, _)| is_mapped(&gid)));
+            assert_eq!(of_address.unwrap_or(place), place, "{gids:?}");
+        }
+    }
 }

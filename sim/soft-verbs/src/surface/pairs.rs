@@ -13,7 +13,7 @@ use super::queues::cq_object;
 use super::{gids, null};
 use crate::abi::{self, Context, Pd, Qp, QpAttr, QpCap, QpEx, QpInitAttr, QpInitAttrEx};
 use crate::engine::pair::{Limits, Pair, Patience};
-use crate::shared::layout::MAX_SGE;
+use crate::shared::layout::{MAX_SGE, NO_GID};
 
 /// A queue pair with what the program does not see.
 #[repr(C)]
@@ -209,6 +209,11 @@ fn modify(made: &QpObject, asked: &QpAttr, mask: c_int, opened: &ContextObject) 
         let peer_port = resolve(asked, opened)?;
         cell.peer.store(asked.dest_qp_num & 0xff_ffff, Ordering::Relaxed);
         cell.peer_port.store(peer_port as u32, Ordering::Relaxed);
+        let route = &asked.ah_attr;
+        cell.mtu.store(abi::mtu_bytes(asked.path_mtu), Ordering::Relaxed);
+        cell.gid.store(u32::from(route.grh.sgid_index), Ordering::Relaxed);
+        cell.traffic_class.store(u32::from(route.grh.traffic_class), Ordering::Relaxed);
+        cell.service_level.store(u32::from(route.sl), Ordering::Relaxed);
     }
     merge(&mut kept, asked, mask);
     store(&cell.access, mask & abi::IBV_QP_ACCESS_FLAGS, asked.qp_access_flags);
@@ -254,10 +259,17 @@ fn resolve(asked: &QpAttr, opened: &ContextObject) -> Result<usize, c_int> {
     if asked.ah_attr.is_global == 0 || port != 1 {
         return Err(libc::EINVAL);
     }
-    if gids::entry(&plan.ports[own], u32::from(route.sgid_index)).is_none() {
+    // An entry that is empty, or of the other family of addresses than the peer's.
+    let source = gids::entry_at(opened, u32::from(route.sgid_index));
+    if source.is_none_or(|(gid, _)| gids::is_mapped(&gid) != gids::is_mapped(&route.dgid)) {
         return Err(libc::EINVAL);
     }
-    let found = gids::find(plan, &route.dgid).filter(|&peer| plan.cabled(own, peer));
+    if abi::mtu_bytes(asked.path_mtu) > plan.ports[own].mtu {
+        return Err(libc::EINVAL);
+    }
+    let ports = &opened.fabric.shared.tables().ports;
+    let taken = |peer: usize| gids::is_mapped(&route.dgid) && ports[peer].gid.load(Ordering::Acquire) == NO_GID;
+    let found = gids::find(plan, &route.dgid).filter(|&peer| plan.cabled(own, peer) && !taken(peer));
     match found.filter(|&peer| opened.fabric.path_up(own as u32, peer as u32)) {
         Some(peer) => Ok(peer),
         None => {

@@ -1,17 +1,20 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::devices::object;
 use super::null;
 use crate::abi::{self, Context, Mr, Pd};
 use crate::copying::probe;
+use crate::plan::Memlock;
 use crate::process::Identity;
 
 /// How long deregistration waits for a peer's copy that a killed peer may never end.
 const COPY_PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes that this process has registered, in whole pages as a kernel counts them.
+static REGISTERED: AtomicU64 = AtomicU64::new(0);
 /// First of the access bits that a device may ignore.
 const OPTIONAL: u32 = 1 << 20;
 
@@ -73,7 +76,13 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     let (context, domain) = unsafe { ((*pd).context, (*pd).handle) };
     // SAFETY: as above.
     let fabric = unsafe { object(context) }.fabric;
-    let Some((cell, key)) = fabric.shared.take_region() else { return null(libc::ENOMEM) };
+    if !lock(fabric.plan.memlock, first, length as u64) {
+        return null(libc::ENOMEM);
+    }
+    let Some((cell, key)) = fabric.shared.take_region() else {
+        unlock(first, length as u64);
+        return null(libc::ENOMEM);
+    };
     cell.access.store(access, Ordering::Relaxed);
     cell.domain.store(domain, Ordering::Relaxed);
     cell.iova.store(iova, Ordering::Relaxed);
@@ -97,7 +106,38 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
         }
         cell.owner.store(0, Ordering::Release);
     }
+    unlock(mr.addr.addr() as u64, mr.length as u64);
     0
+}
+
+/// Bytes of the pages that a range touches.
+fn pages(first: u64, length: u64) -> u64 {
+    (first + length).div_ceil(4096) * 4096 - first / 4096 * 4096
+}
+
+/// Counts a range as locked, unless that is more than the process may.
+fn lock(memlock: Memlock, first: u64, length: u64) -> bool {
+    let most = match memlock {
+        Memlock::Unlimited => u64::MAX,
+        Memlock::Limit => soft_limit(),
+        Memlock::Bytes(most) => most,
+    };
+    let bytes = pages(first, length);
+    let added = |now: u64| now.checked_add(bytes).filter(|&sum| sum <= most);
+    REGISTERED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).is_ok()
+}
+
+fn unlock(first: u64, length: u64) {
+    REGISTERED.fetch_sub(pages(first, length), Ordering::Relaxed);
+}
+
+/// The process's `RLIMIT_MEMLOCK` in bytes.
+fn soft_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes one structure that lives here.
+    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    // No limit is all ones.
+    limit.rlim_cur
 }
 
 /// Device memory cannot be reached from another process: programs fall back to host memory.
