@@ -47,7 +47,19 @@ pingpong "$a" 20000 >/tmp/server &
 sleep 1
 pingpong "$b" 20000 127.0.0.1 >/tmp/client || wrong "$a and $b share a cable, and: $(tail -n 1 /tmp/client)"
 wait
-echo "ring of $RDMA_VM_NODES: ${#pairs[@]} pairs of ports without a cable, none can be connected; $SECONDS s"
+# The plugin fares no better: told that all nodes' right ports, of which no two share a cable, are on one switch, it connects nobody.
+{
+    printf 'schema = 1\n[[switch]]\nsubnet = "10.77.0.0/16"\n'
+    while read -r _ i a x _; do
+        printf '[[node]]\nname = "node%d"\nport = [ { device = "%s", address = "%s/16" } ]\n' "$i" "$a" "$x"
+    done </etc/ring
+} >/tmp/false.toml
+timeout 100 /share/nccl-mesh sim run --real-ports --topology /tmp/false.toml --link verbs --json --timeout 8 \
+    --collective all-to-all --sizes 4 --channels 1 >/tmp/rows 2>/tmp/refused && wrong 'the plugin talks over cables that are not there'
+[ ! -s /tmp/rows ] || wrong "rows over cables that are not there: $(head -n 1 /tmp/rows)"
+grep -q 'ibv_modify_qp to RTR failed .*os error 110' /tmp/refused ||
+    wrong "without cables the plugin says not that, but: $(tail -n 1 /tmp/refused)"
+echo "ring of $RDMA_VM_NODES: ${#pairs[@]} pairs of ports without a cable, none can be connected, nor does the plugin; $SECONDS s"
 
 # ------------------------------------------------------------- collectives --
 counted() { # COUNTER: its sum over all RDMA devices
