@@ -113,7 +113,7 @@ static TABLE: &[Setting] = &[
     row!("SERVICE_LEVEL", number(0, 7), "0", "", "verbs links", service_level, Value::Number(n) => n as u8,
         "Service level (Ethernet priority) of all RDMA packets."),
     row!("LINK", Kind::Choice(&["tcp", "verbs"]), "tcp", "", "links", link, Value::Text(t) => t,
-        "What carries links, the same on all nodes: tcp, or verbs (RDMA queue pairs, so far tried on soft verbs only)."),
+        "What carries links, the same on all nodes: tcp, or verbs (RDMA queue pairs, so far never tried on a NIC)."),
     row!("DISABLE_RDMA", Kind::Switch, "0", "", "links", disable_rdma, Value::Switch(b) => b,
         "1 uses TCP links whatever LINK says."),
     row!("SPEED_MBPS", number(1, 10_000_000), "", "Mbit/s", "plugin", speed_mbps, Value::Number(n) => Some(n as u32),

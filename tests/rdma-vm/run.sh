@@ -57,6 +57,9 @@
 #   --console FILE     keep the guest kernel's console there
 #   --rebuild          build the image anew
 #   --build-only       build the image if need be, and stop
+#   --ready            say by the exit status whether a run would begin soon: 0 if
+#                      the image is there, or with uml its kernel, which is what
+#                      takes long to make; otherwise 1. Nothing is built
 #   --verbose          say on standard error what is being done
 #
 # Exit status
@@ -127,7 +130,7 @@ ACCEL=${RDMA_VM_ACCEL:-auto}
 KIND=${RDMA_VM_KIND:-uml}
 KERNEL=${RDMA_VM_KERNEL:-}
 CACHE=${RDMA_VM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rdma-vm}
-CONSOLE= REBUILD= BUILD_ONLY= VERBOSE= CWD=
+CONSOLE= REBUILD= BUILD_ONLY= READY= VERBOSE= CWD=
 SHARES=() OUTS=() ENVS=() EXTRAS=() CMD=()
 
 usage() { sed -n '2,/^set -uo/{/^set -uo/d;s/^# \{0,1\}//;p}' "$SELF"; }
@@ -137,6 +140,7 @@ while [ $# -gt 0 ]; do
     case $opt in
         --rebuild)    REBUILD=1; continue;;
         --build-only) BUILD_ONLY=1; continue;;
+        --ready)      READY=1; continue;;
         --verbose)    VERBOSE=1; continue;;
         -h|--help)    usage; exit 0;;
         --)           CMD=("$@"); break;;
@@ -182,7 +186,7 @@ case $KIND in
     *)    die "--vm must be qemu or uml, not '$KIND'";;
 esac
 [ "$(uname -m)" = x86_64 ] || die "this script is for x86-64 hosts"
-[ -n "$BUILD_ONLY" ] || [ "${#CMD[@]}" -gt 0 ] || die "no command given; see --help"
+[ -n "$BUILD_ONLY$READY" ] || [ "${#CMD[@]}" -gt 0 ] || die "no command given; see --help"
 
 # ------------------------------------------------------- what the host needs --
 
@@ -479,6 +483,10 @@ fi
 ulimit -l unlimited
 ulimit -n 65536
 ip link set lo up
+# A cable loses nothing, and RoCE counts on that. Here packets on their way wait
+# in the processor's queue, which holds 1000 by default: six nodes that all send
+# at once overflow it.
+echo 100000 >/proc/sys/net/core/netdev_max_backlog
 cd /proc/sys/net/ipv4/conf
 for c in all default; do
     echo 0 >$c/rp_filter; echo 1 >$c/accept_local; echo 1 >$c/arp_ignore; echo 2 >$c/arp_announce
@@ -619,9 +627,16 @@ trap 'exit 143' TERM
 # The image's name tells what it was made from: this script and the kernel's
 # package. A change of either builds another; an image already there is used
 # without asking any registry.
-mkdir -p "$CACHE" || die "cannot make the cache folder $CACHE"
 KEY=$( { cat "$SELF"; echo "$KERNEL"; } | sha256sum | cut -c 1-16)
 IMAGE=$CACHE/image-$KERNEL-$KEY
+if [ -n "$READY" ]; then
+    [ ! -e "$IMAGE/base.cpio" ] || exit 0
+    [ "$KIND" = uml ] || exit 1
+    # As uml_kernel names it; its own text is part of the name.
+    [ -e "$CACHE/kernel-$KERNEL-$( { declare -f uml_kernel; echo "${UML_OPTIONS[@]}"; } | sha256sum | cut -c 1-16)/linux" ]
+    exit
+fi
+mkdir -p "$CACHE" || die "cannot make the cache folder $CACHE"
 if [ -n "$REBUILD" ] || [ ! -e "$IMAGE/base.cpio" ]; then
     exec {LOCK}>"$CACHE/lock" || die "cannot write to $CACHE"
     flock -w 900 "$LOCK" || die "another build of the image has held $CACHE/lock for 15 minutes"

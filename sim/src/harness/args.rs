@@ -20,7 +20,7 @@ pub enum LinkKind {
     /// TCP between the ports' addresses.
     #[default]
     Tcp,
-    /// RDMA queue pairs, on soft verbs.
+    /// RDMA queue pairs: on soft verbs, or on the devices of real ports.
     Verbs,
 }
 
@@ -93,8 +93,10 @@ pub struct JobArgs {
 /// All of it.
 #[derive(Clone, Debug)]
 pub struct RunArgs {
-    /// Nodes and cables; addresses are replaced by ones of this machine.
+    /// Nodes and cables; addresses are replaced by ones of this machine, unless its ports are real.
     pub topology: Topology,
+    /// Whether the ports are this machine's own, with the topology's addresses: no make-believe fabric, no soft verbs.
+    pub real_ports: bool,
     /// What links are made of.
     pub link: LinkKind,
     /// What is run.
@@ -141,7 +143,7 @@ pub enum FaultKind {
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum ArgsError {
     /// No such kind of link.
-    #[error("unknown link {0:?}: tcp is the one that `sim run` has")]
+    #[error("unknown link {0:?}; known: tcp, verbs")]
     Link(String),
     /// A size that is none.
     #[error("size {0:?} is not a number of bytes such as 0, 4, 8K, 1M, 1G")]

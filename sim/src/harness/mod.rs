@@ -1,6 +1,6 @@
-//! The harness behind `nccl-mesh sim`: one process a node on this machine, on a make-believe fabric.
+//! The harness behind `nccl-mesh sim`: one process a node on this machine, on a make-believe fabric or on ports that it has.
 //!
-//! [`run`] starts the nodes, each with the preloaded library that lets only cabled ports talk, and runs either a collective that
+//! [`run`] starts the nodes, on a make-believe fabric each with the preloaded library that lets only cabled ports talk, and runs either a collective that
 //! is checked byte by byte or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
 //! use it: the parent stands in for NCCL's bootstrap, each node ([`run_node`]) for a rank with its main, service and progress
 //! threads, [`program`]s for the kernels of the GPU.

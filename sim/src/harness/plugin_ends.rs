@@ -20,10 +20,11 @@ const SLOT_BYTES: usize = BUFFERS[2].1 / SLOTS;
 /// At least what NCCL's page-locked allocation is aligned to.
 const ALIGNMENT: usize = 0x1_0000;
 
-/// The buffers of one end. Pages that are never touched cost nothing.
+/// The buffers of one end. Pages that are never touched cost nothing: the allocation has no alignment of its own, as Rust's allocator
+/// writes zeros itself to memory that must be aligned, and so touches all of it.
 #[derive(Debug)]
 struct Buffers {
-    start: NonNull<u8>,
+    allocated: NonNull<u8>,
     registered: [MHandle; 3],
 }
 
@@ -31,16 +32,16 @@ struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    const LAYOUT: Layout = match Layout::from_size_align(TOTAL, ALIGNMENT) {
+    const LAYOUT: Layout = match Layout::from_size_align(TOTAL + ALIGNMENT, 1) {
         Ok(layout) => layout,
         Err(_) => panic!("a constant layout"),
     };
 
     fn register(plugin: &Plugin, comm: Comm) -> Result<Self, CallError> {
         // SAFETY: the layout has a size.
-        let start = unsafe { alloc_zeroed(Self::LAYOUT) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(Self::LAYOUT) };
-        let mut buffers = Self { start, registered: [MHandle::NULL; 3] };
+        let allocated = unsafe { alloc_zeroed(Self::LAYOUT) };
+        let Some(allocated) = NonNull::new(allocated) else { handle_alloc_error(Self::LAYOUT) };
+        let mut buffers = Self { allocated, registered: [MHandle::NULL; 3] };
         for (index, (offset, bytes)) in BUFFERS.into_iter().enumerate() {
             buffers.registered[index] = plugin.reg_mr(comm, buffers.at(offset), bytes, PTR_HOST)?;
         }
@@ -52,8 +53,10 @@ impl Buffers {
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: every caller stays below TOTAL, the size of the allocation.
-        unsafe { self.start.as_ptr().add(offset) }
+        let start = self.allocated.as_ptr();
+        let skipped = start.addr().next_multiple_of(ALIGNMENT) - start.addr();
+        // SAFETY: every caller stays below TOTAL, and less than ALIGNMENT is skipped: both together are allocated.
+        unsafe { start.add(skipped + offset) }
     }
 
     fn slot(&self, slot: usize) -> *mut u8 {
@@ -70,7 +73,7 @@ impl Drop for Buffers {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `register`, freed once. Ends are closed, and by that deregistered, before
         // they are dropped; a process that fails in between keeps them until it exits (see `Outgoing` and `Incoming` below).
-        unsafe { dealloc(self.start.as_ptr(), Self::LAYOUT) };
+        unsafe { dealloc(self.allocated.as_ptr(), Self::LAYOUT) };
     }
 }
 

@@ -1,4 +1,4 @@
-//! The make-believe fabric on this machine: addresses, files, and what every node's process is told of them.
+//! The fabric on this machine, make-believe or of its own ports: addresses, files, and what every node's process is told of them.
 //!
 //! Lives on the thread that runs the harness. Everything is gone when the [`Scene`] is dropped.
 
@@ -57,6 +57,16 @@ pub enum SceneError {
     NoSoftVerbs {
         /// Folder.
         folder: PathBuf,
+    },
+    /// With real ports, one of the topology that this machine does not have.
+    #[error("--real-ports: {node} has the port {address}, which is no address of this machine: {source}")]
+    NoPort {
+        /// The node.
+        node: String,
+        /// The port's address.
+        address: Ipv4Addr,
+        /// Why it cannot be listened on.
+        source: io::Error,
     },
     /// A file named by the user is missing.
     #[error("{path:?}: {source}")]
@@ -168,21 +178,88 @@ impl Drop for Folder {
     }
 }
 
+/// What nodes talk over.
+#[derive(Debug)]
+enum Fabric {
+    /// A make-believe one: ports have places among the loopback addresses, and a preloaded library knows the cables.
+    MakeBelieve {
+        /// The preloaded library.
+        library: PathBuf,
+        /// What it reads.
+        file: PathBuf,
+        /// Addresses of every node's ports.
+        own: Vec<String>,
+        verbs: Option<SoftVerbs>,
+        _block: Block,
+    },
+    /// Ports that this machine has, with whatever joins them.
+    Real,
+}
+
+impl Fabric {
+    fn make_believe(args: &RunArgs, folder: &Folder) -> Result<Self, SceneError> {
+        let topology = &args.topology;
+        let library = find_beside(args.fabric.as_deref(), FABRIC_FILE)?;
+        let verbs = match args.link {
+            LinkKind::Tcp => None,
+            LinkKind::Verbs => Some(SoftVerbs::create(args.soft_verbs.as_deref(), topology, &args.soft_verbs_set)?),
+        };
+        let block = Block::take()?;
+        let file = folder.write("fabric", &fabric_text(topology, |index| block.place(index)))?;
+        let own = |node: &mesh_routing::Node| {
+            node.ports.iter().map(|port| port.address.to_string()).collect::<Vec<_>>().join(",")
+        };
+        Ok(Self::MakeBelieve { library, file, own: topology.nodes().iter().map(own).collect(), verbs, _block: block })
+    }
+
+    /// Looks whether this machine has every port. A node that lacks one would say so too, but only once it runs.
+    fn real(topology: &Topology) -> Result<Self, SceneError> {
+        for node in topology.nodes() {
+            for port in &node.ports {
+                TcpListener::bind((port.address, 0)).map_err(|source| SceneError::NoPort {
+                    node: node.name.clone(),
+                    address: port.address,
+                    source,
+                })?;
+            }
+        }
+        Ok(Self::Real)
+    }
+
+    /// Puts the process of a node on the fabric, which is number `node` and has this name.
+    fn enter(&self, command: &mut Command, node: usize, name: &str) {
+        match self {
+            Self::MakeBelieve { library, file, own, verbs, .. } => {
+                // Preloaded before what the user preloads: nothing may get past the cables.
+                let mut preload = library.clone().into_os_string();
+                if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+                    preload.push(":");
+                    preload.push(others);
+                }
+                command.env("LD_PRELOAD", preload).env("MESH_FABRIC", file).env("MESH_FABRIC_NODE", &own[node]);
+                if let Some(verbs) = verbs {
+                    verbs.enter(command, name);
+                }
+            }
+            // Soft verbs have no device without their file, should the loader find them before the system's library.
+            Self::Real => {
+                command.env_remove("MESH_FABRIC").env_remove("MESH_SOFT_VERBS");
+            }
+        }
+    }
+}
+
 /// A fabric that stands.
 #[derive(Debug)]
 pub struct Scene {
     names: Vec<String>,
-    own: Vec<String>,
-    fabric_file: PathBuf,
     topology_file: PathBuf,
-    /// The preloaded library.
-    library: PathBuf,
     /// The plugin.
     plugin: PathBuf,
     environment: Vec<(String, String)>,
-    verbs: Option<SoftVerbs>,
+    link: LinkKind,
+    fabric: Fabric,
     folder: Folder,
-    _block: Block,
 }
 
 impl Scene {
@@ -196,34 +273,22 @@ impl Scene {
         if ports > MOST_PORTS {
             return Err(SceneError::TooManyPorts { ports });
         }
-        let library = find_beside(args.fabric.as_deref(), FABRIC_FILE)?;
         let plugin = match &args.work {
             // A command that does not use the plugin runs where none was built.
             Work::Job(job) if !job.plugin => PathBuf::new(),
             _ => find_beside(args.plugin.as_deref(), PLUGIN_FILE)?,
         };
-        let verbs = match args.link {
-            LinkKind::Tcp => None,
-            LinkKind::Verbs => Some(SoftVerbs::create(args.soft_verbs.as_deref(), topology, &args.soft_verbs_set)?),
-        };
-        let block = Block::take()?;
         let folder = Folder::create()?;
-        let fabric_file = folder.write("fabric", &fabric_text(topology, |index| block.place(index)))?;
+        let fabric = if args.real_ports { Fabric::real(topology)? } else { Fabric::make_believe(args, &folder)? };
         let topology_file = folder.write("topology.toml", &topology.to_toml())?;
-        let own = |node: &mesh_routing::Node| {
-            node.ports.iter().map(|port| port.address.to_string()).collect::<Vec<_>>().join(",")
-        };
         Ok(Self {
             names: topology.nodes().iter().map(|node| node.name.clone()).collect(),
-            own: topology.nodes().iter().map(own).collect(),
-            fabric_file,
             topology_file,
-            library,
             plugin,
             environment: args.environment.clone(),
-            verbs,
+            link: args.link,
+            fabric,
             folder,
-            _block: block,
         })
     }
 
@@ -247,16 +312,8 @@ impl Scene {
 
     /// Puts a process of `node` on the fabric.
     pub fn enter(&self, command: &mut Command, node: usize) {
-        // Preloaded before what the user preloads: nothing may get past the cables.
-        let mut preload = self.library.clone().into_os_string();
-        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-            preload.push(":");
-            preload.push(others);
-        }
+        self.fabric.enter(command, node, &self.names[node]);
         command
-            .env("LD_PRELOAD", preload)
-            .env("MESH_FABRIC", &self.fabric_file)
-            .env("MESH_FABRIC_NODE", &self.own[node])
             .env("NCCL_MESH_TOPOLOGY", &self.topology_file)
             .env("NCCL_MESH_NODE", &self.names[node])
             .env("NCCL_MESH_STATS_FILE", self.statistics_file(node))
@@ -265,10 +322,10 @@ impl Scene {
             // six nodes on 16 cores took 1.4 to 2 times as long for all-to-all.
             .env("NCCL_MESH_RELAY_CORES", "none")
             .env("NCCL_MESH_SPIN_US", "0");
-        match &self.verbs {
-            // Adapters that this machine may have are not part of the fabric.
-            None => command.env("NCCL_MESH_DISABLE_RDMA", "1"),
-            Some(verbs) => verbs.enter(command, &self.names[node]),
+        match self.link {
+            // Adapters that this machine may have are not what was asked for.
+            LinkKind::Tcp => command.env("NCCL_MESH_DISABLE_RDMA", "1"),
+            LinkKind::Verbs => command.env("NCCL_MESH_LINK", "verbs").env("NCCL_MESH_DISABLE_RDMA", "0"),
         };
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
     }
@@ -336,6 +393,31 @@ mod tests {
         let text = fabric_text(&topology, |index| Ipv4Addr::new(127, 40, 0, index as u8 + 1));
         assert_eq!(text.lines().filter(|line| line.starts_with("port ")).count(), 12);
         assert_eq!(text.lines().filter(|line| line.starts_with("cable ")).count(), 6);
+    }
+
+    #[test]
+    fn nodes_on_real_ports_get_nothing_make_believe() {
+        // given a scene on ports of this machine, links over verbs, and a caller who is on make-believe devices himself
+        let folder = Folder::create().expect("a temporary folder");
+        let scene = Scene {
+            names: vec!["node0".to_owned()],
+            topology_file: folder.0.join("topology.toml"),
+            plugin: PathBuf::new(),
+            environment: Vec::new(),
+            link: LinkKind::Verbs,
+            fabric: Fabric::Real,
+            folder,
+        };
+        let mut command = Command::new("true");
+        command.env("MESH_SOFT_VERBS", "/somewhere");
+        // when a node enters, then it is told who it is and what carries links, and of no fabric
+        scene.enter(&mut command, 0);
+        let told = |name: &str| command.get_envs().find(|(key, _)| *key == name).and_then(|(_, value)| value);
+        assert_eq!(told("NCCL_MESH_NODE").and_then(|name| name.to_str()), Some("node0"));
+        assert_eq!(told("NCCL_MESH_LINK").and_then(|link| link.to_str()), Some("verbs"));
+        for make_believe in ["LD_PRELOAD", "LD_LIBRARY_PATH", "MESH_FABRIC", "MESH_SOFT_VERBS"] {
+            assert_eq!(told(make_believe), None, "{make_believe}");
+        }
     }
 
     #[test]

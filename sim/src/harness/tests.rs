@@ -19,6 +19,7 @@ fn any_file() -> PathBuf {
 fn args(work: Work) -> RunArgs {
     RunArgs {
         topology: Topology::from_shape(Shape::Ring, 3, 1, &AddressPlan::default()).expect("a ring"),
+        real_ports: false,
         link: LinkKind::Tcp,
         work,
         rank_order: Vec::new(),
@@ -205,4 +206,15 @@ fn what_does_not_fit_the_topology_is_refused_before_anything_starts() {
         let error = run(&args, &mut Vec::new()).expect_err("refused");
         assert!(error.to_string().contains(word), "{error}");
     }
+}
+
+#[test]
+fn a_real_port_that_this_machine_does_not_have_is_named_before_any_node_starts() {
+    // given a topology with addresses that are reserved for documents, and so nobody's
+    let plan = AddressPlan { base: std::net::Ipv4Addr::new(192, 0, 2, 0) };
+    let topology = Topology::from_shape(Shape::Ring, 3, 1, &plan).expect("a ring");
+    let args = RunArgs { topology, real_ports: true, ..collective("exit 1") };
+    // when it is run, then it does not begin
+    let error = run(&args, &mut Vec::new()).expect_err("no such port").to_string();
+    assert!(error.contains("node0 has the port 192.0.2.1, which is no address of this machine"), "{error}");
 }

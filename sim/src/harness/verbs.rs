@@ -47,7 +47,7 @@ impl SoftVerbs {
     }
 
     /// Puts a process of `node` on the devices.
-    pub(super) fn enter<'a>(&self, command: &'a mut Command, node: &str) -> &'a mut Command {
+    pub(super) fn enter(&self, command: &mut Command, node: &str) {
         let mut folders = self.library.clone().into_os_string();
         if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
             folders.push(":");
@@ -56,9 +56,7 @@ impl SoftVerbs {
         command
             .env("LD_LIBRARY_PATH", folders)
             .env("MESH_SOFT_VERBS", self.fabric_file())
-            .env("MESH_SOFT_VERBS_NODE", node)
-            .env("NCCL_MESH_LINK", "verbs")
-            .env("NCCL_MESH_DISABLE_RDMA", "0")
+            .env("MESH_SOFT_VERBS_NODE", node);
     }
 
     fn fabric_file(&self) -> PathBuf {

@@ -32,10 +32,13 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     #[command(flatten)]
     shape: ShapeArgs,
-    /// What links are made of: tcp, or verbs (needs soft verbs, see docs/soft-verbs.md)
+    /// What links are made of: tcp, or verbs (needs soft verbs, see docs/soft-verbs.md, or --real-ports)
     #[arg(long, default_value = "tcp")]
     link: LinkKind,
-
+    /// Use ports that this machine really has, at the addresses of --topology, with the system's own libibverbs: no make-believe
+    /// fabric and no soft verbs. What joins the ports is the machine's affair
+    #[arg(long, requires = "topology", conflicts_with_all = ["soft_verbs", "soft_verbs_set"])]
+    real_ports: bool,
     /// Folder with the libibverbs.so.1 of soft verbs [default: soft-verbs beside this program]
     #[arg(long, value_name = "FOLDER")]
     soft_verbs: Option<PathBuf>,
@@ -147,6 +150,7 @@ fn arguments(args: Args) -> Result<RunArgs, String> {
     let timeout = args.timeout.unwrap_or(if with_command { 3600 } else { 120 });
     Ok(RunArgs {
         topology,
+        real_ports: args.real_ports,
         link: args.link,
         work,
         rank_order: args.rank_order,
@@ -222,10 +226,32 @@ mod tests {
             "--algo ring -- true",
             "--shape ring --nodes 0",
             "--fault=cut",
+            "--real-ports",
+            "--real-ports --shape ring --nodes 4",
         ];
         for line in wrong {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("--abi 8 --timeout 1 --channels 32").is_ok());
+    }
+    #[test]
+    fn real_ports_are_those_of_a_topology_file_and_leave_no_room_for_soft_verbs() {
+        // given a file, as only there the machine's own addresses can stand
+        let topology = mesh_routing::Topology::from_shape(mesh_routing::Shape::Ring, 3, 1, &AddressPlan::default());
+        let file = std::env::temp_dir().join(format!("nccl-mesh-real-ports-{}.toml", std::process::id()));
+        std::fs::write(&file, topology.expect("a ring").to_toml()).expect("a temporary file");
+        let with = |more: &str| parse(&format!("--topology {} {more}", file.display()));
+        // when real ports are asked for, then links may be of either kind
+        for (link, kind) in [("tcp", LinkKind::Tcp), ("verbs", LinkKind::Verbs)] {
+            let args = with(&format!("--real-ports --link {link}")).expect("sound");
+            assert!(args.real_ports && args.link == kind);
+        }
+        assert!(!with("--link verbs").expect("sound").real_ports);
+        // and what only a make-believe fabric has is refused, and named
+        for soft in ["--soft-verbs /tmp", "--soft-verbs-set strict=on"] {
+            let refused = with(&format!("--real-ports --link verbs {soft}")).expect_err(soft);
+            assert!(refused.contains("--real-ports") && refused.contains("--soft-verbs"), "{refused}");
+        }
+        std::fs::remove_file(file).expect("its own");
     }
 }
