@@ -1,7 +1,7 @@
 //! Topology, routes, link load and rank order of a switchless cluster.
 //!
 //! A [`Topology`] is made from a topology file, from a generated [`Shape`], or from what nodes advertise. A [`Router`]
-//! answers which way a connection goes; [`flows`] and [`LinkLoad`] say what a collective asks of every link;
+//! answers which way a connection goes; [`flows`](fn@flows) and [`LinkLoad`] say what a collective asks of every link;
 //! [`RankOrder`] puts Ring on real cables; [`cuts`] says what breaks if a link or a node does.
 //!
 //! Everything here is a pure function of its arguments: no I/O, no threads, no clock, no randomness. Every node that

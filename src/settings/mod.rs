@@ -1,6 +1,6 @@
 //! Everything that users can set: `NCCL_MESH_…` in the environment, or the same names in a TOML file.
 //!
-//! For: whoever needs a setting, by typed field; the command line and the documents, by [`table`].
+//! For: whoever needs a setting, by typed field; the command line and the documents, by [`table`](fn@table).
 //! Must not know: what the settings do.
 //! Threads: [`Settings::load`] is pure; [`get`] reads the process's environment once and is shared by all threads.
 //!

@@ -280,7 +280,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The memory that the peer writes unseen: [`BOARD`](crate::BOARD) bytes, zero at first, for as long as the endpoint lives.
+    /// The memory that the peer writes unseen: [`BOARD`] bytes, zero at first, for as long as the endpoint lives.
     pub fn board(&self) -> Window {
         self.credit_memory.slot(BOARD_SLOT)
     }

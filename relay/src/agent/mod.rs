@@ -4,7 +4,7 @@
 //! talks to it through lock-free queues and never waits for it: [`Agent::connect`] and [`Agent::listen`] return at once and are asked
 //! again later. Decisions are the engine's; this module only carries them out.
 //!
-//! Files: [`thread`] is the loop, [`act`] carries out what the engine wants, [`legs`] the table of endpoints, [`opening`] how they begin, [`cores`] the choice of a core, [`report`] what can be read from
+//! Files: `thread` is the loop, `act` carries out what the engine wants, `legs` the table of endpoints, `opening` how they begin, `cores` the choice of a core, `report` what can be read from
 //! outside.
 
 mod act;

@@ -11,8 +11,8 @@
 //!          ◀─────────────────────────────────────────              clear-to-send, credit, acknowledgement
 //! ```
 //!
-//! Files: [`transit`] sets up streams through this node, [`connect`] and [`accept`] the two ends, [`trunk`] shares a trunk, [`forward`]
-//! moves chunks, [`slots`] owns the pool's bookkeeping, [`teardown`] ends things, [`types`] is the face.
+//! Files: `transit` sets up streams through this node, `connect` and `accept` the two ends, `trunk` shares a trunk, `forward`
+//! moves chunks, `slots` owns the pool's bookkeeping, `teardown` ends things, `types` is the face.
 //!
 //! All maps are ordered, so that the same inputs give the same outputs in the same order, on every run.
 //!

@@ -58,7 +58,7 @@ impl Config {
 /// What the driver must do. Actions are to be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Open a leg between two ports and report with [`Engine::on_dialed`].
+    /// Open a leg between two ports and report with [`Engine::on_dialed`](super::Engine::on_dialed).
     Dial {
         /// To be handed back.
         dial: DialId,
@@ -85,7 +85,7 @@ pub enum Action {
     },
     /// Write a slot's payload, behind a new header, into a slot of the next relay; the slot number there is the notification.
     Forward {
-        /// Slot of our pool; also the id to report with [`Engine::on_written`].
+        /// Slot of our pool; also the id to report with [`Engine::on_written`](super::Engine::on_written).
         slot: u32,
         /// Leg to write on.
         leg: LegId,
@@ -100,7 +100,7 @@ pub enum Action {
     },
     /// Write a slot's payload into the receive buffer.
     Deliver {
-        /// Slot of our pool; also the id to report with [`Engine::on_written`].
+        /// Slot of our pool; also the id to report with [`Engine::on_written`](super::Engine::on_written).
         slot: u32,
         /// Leg to write on.
         leg: LegId,
@@ -121,7 +121,7 @@ pub enum Action {
         /// Send what is queued first.
         graceful: bool,
     },
-    /// A connection asked for with [`Engine::connect`] stands; its legs now belong to the connection.
+    /// A connection asked for with [`Engine::connect`](super::Engine::connect) stands; its legs now belong to the connection.
     Connected {
         /// The request.
         request: u64,

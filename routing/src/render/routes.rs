@@ -63,7 +63,7 @@ pub fn route_detail(topology: &Topology, router: &Router, from: NodeId, to: Node
 /// busiest link, the busiest port where it differs, and the share that relays carry.
 ///
 /// # Errors
-/// Never for the standard collectives; passes on what [`flows`] says.
+/// Never for the standard collectives; passes on what [`flows`](fn@flows) says.
 pub fn loads_table(topology: &Topology, router: &Router, order: &RankOrder) -> Result<String, FlowError> {
     let n = topology.nodes().len();
     let mut loads: Vec<LinkLoad> = Vec::new();
