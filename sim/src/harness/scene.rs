@@ -181,6 +181,9 @@ pub struct Scene {
     plugin: PathBuf,
     environment: Vec<(String, String)>,
     verbs: Option<SoftVerbs>,
+    /// Whether nodes keep no statistics, and a core for each one's relay thread, or none.
+    measures: bool,
+    relay_cores: Vec<usize>,
     folder: Folder,
     _block: Block,
 }
@@ -222,6 +225,8 @@ impl Scene {
             plugin,
             environment: args.environment.clone(),
             verbs,
+            measures: false,
+            relay_cores: Vec::new(),
             folder,
             _block: block,
         })
@@ -245,6 +250,13 @@ impl Scene {
         self.folder.0.join(format!("{}.json", self.names[node]))
     }
 
+    /// From now on nodes do nothing beside what is measured: they write no statistics. With a core for every node, its relay thread
+    /// has that one and spins there as the settings say.
+    pub(super) fn prepare_to_measure(&mut self, relay_cores: Vec<usize>) {
+        self.measures = true;
+        self.relay_cores = relay_cores;
+    }
+
     /// Puts a process of `node` on the fabric.
     pub fn enter(&self, command: &mut Command, node: usize) {
         // Preloaded before what the user preloads: nothing may get past the cables.
@@ -258,13 +270,16 @@ impl Scene {
             .env("MESH_FABRIC", &self.fabric_file)
             .env("MESH_FABRIC_NODE", &self.own[node])
             .env("NCCL_MESH_TOPOLOGY", &self.topology_file)
-            .env("NCCL_MESH_NODE", &self.names[node])
-            .env("NCCL_MESH_STATS_FILE", self.statistics_file(node))
-            .env("NCCL_MESH_METRICS_INTERVAL_SEC", "1")
+            .env("NCCL_MESH_NODE", &self.names[node]);
+        if !self.measures {
+            command.env("NCCL_MESH_STATS_FILE", self.statistics_file(node)).env("NCCL_MESH_METRICS_INTERVAL_SEC", "1");
+        }
+        match self.relay_cores.get(node) {
+            Some(core) => command.env("NCCL_MESH_RELAY_CORES", core.to_string()),
             // A host has its cores to itself; here all nodes share them, and relays that spin or are pinned only hold up the others:
             // six nodes on 16 cores took 1.4 to 2 times as long for all-to-all.
-            .env("NCCL_MESH_RELAY_CORES", "none")
-            .env("NCCL_MESH_SPIN_US", "0");
+            None => command.env("NCCL_MESH_RELAY_CORES", "none").env("NCCL_MESH_SPIN_US", "0"),
+        };
         match &self.verbs {
             // Adapters that this machine may have are not part of the fabric.
             None => command.env("NCCL_MESH_DISABLE_RDMA", "1"),
