@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub(crate) use files::plugin_file;
+pub(crate) use files::{plugin_file, soft_verbs};
 
 /// The operator's command.
 pub(crate) const COMMAND: &str = env!("CARGO_BIN_EXE_nccl-mesh");

@@ -3,7 +3,7 @@
 //! Its two processes are on the fabric as nodes are, only without the plugin; they find each other over loopback, and their queue
 //! pairs over the link. Lives on the thread that runs the harness.
 
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ const LATENCY_BYTES: usize = 8;
 const LATENCY_ROUNDS: usize = 10_000;
 /// Its own GIDs begin with link-local ones; this is the IPv4 address as RoCE v2.
 const GID_INDEX: &str = "3";
+/// The first of 8,000 ports of which its processes use one.
+const PORTS: u16 = 20_000;
 /// How long a program may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -115,14 +117,13 @@ struct Seat {
 /// What the client printed.
 fn both(scene: &Scene, pair: &[Seat; 2], program: &str, bytes: usize, count: usize) -> Result<String, String> {
     let failed = |error: io::Error| error.to_string();
-    // Free now; the program takes the number, not the socket.
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|held| held.local_addr()).map_err(failed)?.port();
+    let port = free_port().ok_or("no free TCP port for its two processes to meet on")?;
     let start = |seat: &Seat, server: Option<&str>| {
         let mut command = Command::new(program);
         // -F: processor frequencies that change are no reason to stop.
         command.args(["-F", "-x", GID_INDEX, "-d", &seat.device, "-p", &port.to_string()]);
         command.args(["-s", &bytes.to_string(), "-n", &count.to_string()]).args(server);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         scene.enter(&mut command, seat.node);
         sys::tie_to_parent(&mut command);
         if let Some(core) = seat.core {
@@ -156,7 +157,10 @@ impl Running {
     fn text(&mut self) -> String {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = self.0.stdout.take() {
-            let _ = io::Read::read_to_end(&mut pipe, &mut bytes);
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        if let Some(mut pipe) = self.0.stderr.take() {
+            let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -183,6 +187,14 @@ fn pause(deadline: Instant) -> Result<(), String> {
     }
     std::thread::sleep(Duration::from_millis(5));
     Ok(())
+}
+
+/// A port that nobody has now: the program takes the number, not the socket. Below those that the kernel gives to connections, or one
+/// of them would take it before the program does.
+fn free_port() -> Option<u16> {
+    let first = (std::process::id() % 8_000) as u16;
+    let mut ports = (0..100).map(|step| PORTS + (first + step * 79) % 8_000);
+    ports.find(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok())
 }
 
 /// Whether something listens on this TCP port of this host.

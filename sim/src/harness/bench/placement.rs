@@ -11,10 +11,10 @@ use crate::harness::args::ArgsError;
 /// Whether threads get cores of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pin {
-    /// If there are at least two cores a node: one for the thread that moves data, one for its relay thread.
+    /// The two ends if there are two cores, and every node's relay thread if there is one for each beside those.
     #[default]
     Auto,
-    /// At least the two ends.
+    /// The same, and refused where there is one core only.
     On,
     /// None.
     Off,
@@ -47,7 +47,7 @@ pub(super) struct Placement {
     pub(super) ends: Option<[usize; 2]>,
     /// A core for every node's relay thread; empty: they share cores, and sleep as soon as nothing is to do.
     pub(super) relays: Vec<usize>,
-    /// Whether there is a core for every thread that is busy: the two ends and the relays between them.
+    /// Whether there are as many cores as nodes, each of which has one busy thread: an end or a relay.
     pub(super) roomy: bool,
 }
 
@@ -57,11 +57,10 @@ impl Placement {
         let roomy = cores.len() >= nodes.max(2);
         let wanted = match pin {
             Pin::Off => false,
-            Pin::Auto => cores.len() >= 2 * nodes,
             Pin::On if cores.len() < 2 => {
                 return Err(ArgsError::Bench("--pin on: two ends need two cores, and there is one".to_owned()));
             }
-            Pin::On => true,
+            Pin::Auto | Pin::On => true,
         };
         let order = by_distance(cores);
         match order[..] {
@@ -112,18 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_pinned_where_there_are_two_cores_a_node() {
+    fn ends_are_pinned_first_and_relays_if_there_is_a_core_for_each() {
         let choose = |pin, nodes, cores| Placement::choose(pin, nodes, &plain(cores)).expect("possible");
         // on both sides of the limit
-        assert_eq!(choose(Pin::Auto, 4, 7).ends, None);
-        let placed = choose(Pin::Auto, 4, 8);
-        assert_eq!((placed.ends, &placed.relays[..]), (Some([1, 2]), &[3, 4, 5, 6][..]));
-        // as asked
-        assert_eq!(choose(Pin::Off, 2, 64).ends, None);
+        let placed = choose(Pin::Auto, 4, 5);
+        assert_eq!((placed.ends, placed.relays.len(), placed.roomy), (Some([1, 2]), 0, true));
+        let placed = choose(Pin::Auto, 4, 6);
+        assert_eq!((placed.ends, &placed.relays[..]), (Some([1, 2]), &[3, 4, 5, 0][..]));
         let placed = choose(Pin::On, 4, 2);
         assert_eq!((placed.ends, placed.relays.len(), placed.roomy), (Some([1, 0]), 0, false));
+        // not at all
+        assert_eq!(choose(Pin::Off, 2, 64).ends, None);
+        assert_eq!(choose(Pin::Auto, 2, 1), Placement::default());
+        assert_eq!(choose(Pin::Auto, 2, 0), Placement::default());
         assert!(Placement::choose(Pin::On, 2, &plain(1)).is_err());
-        assert_eq!(Placement::choose(Pin::Auto, 2, &[]), Ok(Placement::default()));
     }
 
     #[test]

@@ -187,7 +187,7 @@ fn numbers_of_points_do_not_meet() {
 #[test]
 fn streams_last_as_long_as_they_should() {
     // as fast as in the warm-up: a fifth more than needed
-    assert_eq!(more_messages(1000, 0.1, 0.5), 6000);
+    assert!((5990..=6010).contains(&more_messages(1000, 0.1, 0.5)));
     // too slow by far, and too fast by far: within bounds
     assert_eq!(more_messages(1000, 100.0, 0.5), 10);
     assert_eq!(more_messages(1000, 0.0, 0.5), 50_000);
