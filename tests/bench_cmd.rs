@@ -6,7 +6,8 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{nccl_mesh, plugin_file, soft_verbs};
+use common::verbs::soft_verbs;
+use common::{nccl_mesh, plugin_file};
 use serde_json::Value;
 
 const BETWEEN: [&str; 5] = ["what", "link", "relays", "from", "to"];

@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::{nccl_mesh, plugin_file, soft_verbs};
+use common::verbs::soft_verbs;
+use common::{nccl_mesh, plugin_file};
 use serde_json::Value;
 
 #[track_caller]

@@ -1,7 +1,6 @@
 //! Where cargo leaves what it builds for a test.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 /// The plugin that cargo built for this test: `cargo test` leaves it in `deps`, `cargo build` beside it as well, so the newer of
 /// the two is the one.
@@ -18,14 +17,4 @@ pub(crate) fn plugin_file() -> PathBuf {
         .max()
         .unwrap_or_else(|| panic!("no libnccl_net_mesh.so at {}", deps.display()))
         .1
-}
-
-/// The folder with soft verbs' libibverbs, built once a test program.
-pub(crate) fn soft_verbs() -> &'static PathBuf {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("soft-verbs");
-        mesh_soft_verbs::artefact::build(&folder).expect("soft verbs");
-        folder
-    })
 }

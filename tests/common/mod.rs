@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
 mod files;
+pub(crate) mod verbs;
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub(crate) use files::{plugin_file, soft_verbs};
+pub(crate) use files::plugin_file;
 
 /// The operator's command.
 pub(crate) const COMMAND: &str = env!("CARGO_BIN_EXE_nccl-mesh");
