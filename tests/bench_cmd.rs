@@ -138,6 +138,8 @@ fn people_get_a_table_and_failures_a_reason() {
     // What does not fit is refused before anything starts; a node that does not connect fails the run.
     let ran = nccl_mesh("bench --perftest").ends(1);
     assert_eq!(ran.lines_with("mesh[E30]").len(), 1, "{}", ran.told());
-    let ran = nccl_mesh(&format!("bench {few} --timeout 20 --env NCCL_MESH_LINK=verbs")).ends(1).leaves_nothing();
+    let ran = nccl_mesh(&format!("bench {few} --timeout 20 --env NCCL_MESH_LINK=verbs --env NCCL_MESH_DISABLE_RDMA=0"))
+        .ends(1)
+        .leaves_nothing();
     assert!(!ran.lines_with("mesh[E31]").is_empty(), "{}", ran.told());
 }
