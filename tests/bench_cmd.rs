@@ -13,7 +13,8 @@ use serde_json::Value;
 const BETWEEN: [&str; 5] = ["what", "link", "relays", "from", "to"];
 const FOUND: [&str; 4] = ["checked_bytes", "wrong_bytes", "forwarded_chunks", "relay_cpu_us_per_chunk"];
 const LATENCY: [&str; 8] = ["size_bytes", "rounds", "p50_us", "p99_us", "p999_us", "max_us", "min_us", "x_direct"];
-const BANDWIDTH: [&str; 6] = ["size_bytes", "depth", "messages", "seconds", "bandwidth_gbps", "x_direct"];
+const BANDWIDTH: [&str; 7] =
+    ["size_bytes", "depth", "messages", "seconds", "bandwidth_gbps", "bandwidth_p90_gbps", "x_direct"];
 const IDLE_TEST: [&str; 3] = ["calls", "receive_test_ns", "send_test_ns"];
 const PERFTEST: [&str; 8] =
     ["what", "program", "from", "to", "size_bytes", "typical_us", "bandwidth_gbps", "ours_by_theirs"];

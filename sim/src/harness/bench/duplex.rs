@@ -160,9 +160,18 @@ impl<O: Outgoing, I: Incoming> Duplex<O, I> {
         self.await_gone()
     }
 
-    /// Sends `count` messages, at most `depth` under way; returns when the last one is acknowledged.
-    pub(super) fn stream_out(&mut self, mut messages: Messages, count: usize, depth: usize) -> Result<(), DuplexError> {
+    /// Sends `count` messages, at most `depth` under way; returns when the last one is acknowledged. Into `moments` goes the time
+    /// whenever another `count / moments.len()` were.
+    pub(super) fn stream_out(
+        &mut self,
+        mut messages: Messages,
+        count: usize,
+        depth: usize,
+        moments: &mut [Instant],
+    ) -> Result<(), DuplexError> {
         let (end, depth) = (self.sent + count, depth.clamp(1, SLOTS));
+        let every = count.checked_div(moments.len()).unwrap_or(count).max(1);
+        let (mut moments, mut next) = (moments.iter_mut(), self.gone + every);
         let mut spin = Spin::new(self.waiting, "room for another message");
         while self.gone < end {
             let mut moved = false;
@@ -171,6 +180,12 @@ impl<O: Outgoing, I: Incoming> Duplex<O, I> {
             }
             if self.test_oldest_send()? {
                 moved = true;
+                if self.gone == next {
+                    next += every;
+                    if let Some(moment) = moments.next() {
+                        *moment = Instant::now();
+                    }
+                }
             }
             if moved {
                 spin.empty = 0;

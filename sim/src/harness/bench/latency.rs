@@ -1,4 +1,4 @@
-//! Round trips into a distribution.
+//! Moments into distributions: of round trips, and of the parts of a stream.
 //!
 //! Pure. Runs after the loop that took the times, so nothing here is measured.
 
@@ -16,6 +16,13 @@ const DIGITS: u8 = 3;
 /// The distribution of half the time from each moment to the next; `None` of fewer than two moments.
 pub(super) fn distribution(ends_of_rounds: &[Instant]) -> Option<Latency> {
     of_round_trips(ends_of_rounds.windows(2).map(|pair| pair[1].duration_since(pair[0])))
+}
+
+/// Messages a second, so that only a tenth of the parts of a stream were faster; `messages` are between two moments.
+pub(super) fn fast_rate(moments: &[Instant], messages: usize) -> Option<f64> {
+    let mut times: Vec<_> = moments.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 10).map(|seconds| messages as f64 / seconds.max(1e-9))
 }
 
 fn of_round_trips(times: impl Iterator<Item = Duration>) -> Option<Latency> {
@@ -53,6 +60,19 @@ mod tests {
             assert!((found / expected - 1.0).abs() < 0.002, "{latency:?}");
         }
         assert!((latency.min_us / 2.0 - 1.0).abs() < 0.002, "{latency:?}");
+    }
+
+    #[test]
+    fn a_fast_part_has_a_tenth_that_are_faster() {
+        // given twenty parts of 1 to 20 ms, ten messages each
+        let mut moments = vec![Instant::now()];
+        for part in 1..=20 {
+            moments.push(moments[moments.len() - 1] + Duration::from_millis(part));
+        }
+        // then two are faster than the one that counts
+        let rate = fast_rate(&moments, 10).expect("parts");
+        assert!((rate - 10.0 / 0.003).abs() < 1.0, "{rate}");
+        assert_eq!(fast_rate(&moments[..1], 10), None);
     }
 
     #[test]

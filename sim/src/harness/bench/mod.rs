@@ -212,10 +212,20 @@ impl Bench<'_> {
             }
         };
         let bandwidth_gbps = (bytes * messages) as f64 / seconds.max(1e-9) / 1e9;
+        let bandwidth_p90_gbps = found(&point, |result| result.stream_p90).map(|rate| rate * bytes as f64 / 1e9);
         let x_direct = ratio(bandwidth_gbps, direct_bandwidth(self.direct(), bytes, Some(depth)));
         let (between, found) = (self.between.clone(), self.found(&warm_up, &point));
-        let row =
-            BandwidthRow { between, size_bytes: bytes, depth, messages, seconds, bandwidth_gbps, x_direct, found };
+        let row = BandwidthRow {
+            between,
+            size_bytes: bytes,
+            depth,
+            messages,
+            seconds,
+            bandwidth_gbps,
+            bandwidth_p90_gbps,
+            x_direct,
+            found,
+        };
         self.add(BenchRow::Bandwidth(row), heading);
         Ok(())
     }

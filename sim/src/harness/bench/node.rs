@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use super::duplex::{Duplex, DuplexError, Messages, Waiting};
-use super::latency::distribution;
+use super::latency::{distribution, fast_rate};
 use super::placement::pin_thread;
-use super::point::{BenchWork, Measure, Point, PointResult, RelayCost, SETTLE};
+use super::point::{BenchWork, Measure, Point, PointResult, RelayCost, SETTLE, parts};
 use crate::harness::counters::Counters;
 use crate::harness::executor::Ends;
 use crate::harness::messages::{FromNode, Setup, ToNode};
@@ -98,7 +98,9 @@ impl<O: Outgoing, I: Incoming, M: Fn() -> Result<(), String>> End<O, I, M> {
         match point.measure {
             Measure::PingPong { rounds } => result.latency = self.ping_pong(messages, rounds + SETTLE)?,
             Measure::Stream { messages: count, depth } => {
-                result.stream_seconds = self.stream(messages, count, depth)?;
+                if let Some((seconds, fast)) = self.stream(messages, count, depth)? {
+                    (result.stream_seconds, result.stream_p90) = (Some(seconds), fast);
+                }
             }
             Measure::Idle { calls } => result.test_ns = Some(self.idle(messages, calls)?),
         }
@@ -120,20 +122,22 @@ impl<O: Outgoing, I: Incoming, M: Fn() -> Result<(), String>> End<O, I, M> {
         Ok(distribution(ends_of_rounds.get(SETTLE - 1..).unwrap_or_default()))
     }
 
-    fn stream(&mut self, messages: Messages, count: usize, depth: usize) -> Result<Option<f64>, String> {
+    fn stream(&mut self, messages: Messages, count: usize, depth: usize) -> Result<Option<(f64, Option<f64>)>, String> {
+        let mut moments = vec![Instant::now(); parts(count)];
         if self.rank != 0 {
             self.duplex.post_ahead(count).map_err(text)?;
         }
         (self.meet)()?;
         let started = Instant::now();
         if self.rank == 0 {
-            self.duplex.stream_out(messages, count, depth).map_err(text)?;
+            self.duplex.stream_out(messages, count, depth, &mut moments).map_err(text)?;
         } else {
             self.duplex.stream_in(messages, count).map_err(text)?;
         }
         let seconds = started.elapsed().as_secs_f64();
         (self.meet)()?;
-        Ok((self.rank == 0).then_some(seconds))
+        let fast = fast_rate(&moments, count.checked_div(moments.len()).unwrap_or_default());
+        Ok((self.rank == 0).then_some((seconds, fast)))
     }
 
     fn idle(&mut self, mut messages: Messages, calls: usize) -> Result<f64, String> {

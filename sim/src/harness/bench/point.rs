@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 /// Rounds at the start of a ping-pong that are not counted: the other end may still be waking up.
 pub(super) const SETTLE: usize = 16;
 
+/// Parts of a stream that are timed, and messages that each has at least: completions come in bursts, and a part must be many.
+const PARTS: usize = 200;
+const PART: usize = 32;
+
 /// What a node must know from the start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchWork {
@@ -69,6 +73,8 @@ pub struct PointResult {
     pub latency: Option<Latency>,
     /// Of a stream, from rank 0: seconds from the first post until the last message was acknowledged.
     pub stream_seconds: Option<f64>,
+    /// Of a stream, from rank 0: messages a second in parts of it, so that only a tenth of the parts were faster.
+    pub stream_p90: Option<f64>,
     /// Nanoseconds of a test with nothing to do, of this rank's request.
     pub test_ns: Option<f64>,
     /// Bytes compared.
@@ -101,6 +107,11 @@ pub struct Latency {
     pub max_us: f64,
     /// The shortest.
     pub min_us: f64,
+}
+
+/// Parts of a stream of so many messages.
+pub(super) fn parts(messages: usize) -> usize {
+    (messages / PART).min(PARTS)
 }
 
 impl Measure {

@@ -68,6 +68,8 @@ pub struct BandwidthRow {
     pub seconds: f64,
     /// GB/s, 10^9 bytes a second.
     pub bandwidth_gbps: f64,
+    /// The same in parts of the stream: only a tenth of the parts were faster. `None`: too few messages for parts.
+    pub bandwidth_p90_gbps: Option<f64>,
     /// The bandwidth, by the one without relays.
     pub x_direct: Option<f64>,
     /// Bytes checked and cost of relays.
@@ -161,8 +163,8 @@ impl BenchRow {
                 "size", "rounds", "p50 us", "p99 us", "p99.9 us", "max us", "min us", "x direct", "relay us/chunk"
             )),
             Self::Bandwidth(_) => Some(format!(
-                "  stream  {:>10} {:>8} {:>10} {:>10} {:>8} {:>14}",
-                "size", "depth", "messages", "GB/s", "x direct", "relay us/chunk"
+                "  stream  {:>10} {:>8} {:>10} {:>10} {:>10} {:>8} {:>14}",
+                "size", "depth", "messages", "GB/s", "p90 GB/s", "x direct", "relay us/chunk"
             )),
             Self::IdleTest(_) | Self::Perftest(_) => None,
         }
@@ -184,11 +186,12 @@ impl BenchRow {
                 )
             }
             Self::Bandwidth(row) => format!(
-                "          {:>10} {:>8} {:>10} {:>10.4} {:>8} {:>14}",
+                "          {:>10} {:>8} {:>10} {:>10.4} {:>10} {:>8} {:>14}",
                 row.size_bytes,
                 row.depth,
                 row.messages,
                 row.bandwidth_gbps,
+                row.bandwidth_p90_gbps.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.4}")),
                 figure(row.x_direct),
                 figure(row.found.relay_cpu_us_per_chunk)
             ),
@@ -256,6 +259,7 @@ mod tests {
             messages: 1,
             seconds: 1.0,
             bandwidth_gbps,
+            bandwidth_p90_gbps: None,
             x_direct: None,
             found: Found::default(),
         })

@@ -122,11 +122,14 @@ fn messages_go_there_and_back_and_are_compared() {
 #[test]
 fn streams_of_every_depth_arrive() {
     for depth in 1..=SLOTS {
+        let started = Instant::now();
+        let mut moments = vec![started; 3];
         let [mut first, mut second] = pair(WAITING);
         second.post_ahead(100).unwrap();
         std::thread::scope(|scope| {
             let other = scope.spawn(|| second.stream_in(messages(1, 16, Check::All), 100));
-            first.stream_out(messages(0, 16, Check::All), 100, depth).unwrap();
+            first.stream_out(messages(0, 16, Check::All), 100, depth, &mut moments).unwrap();
+            assert!(moments.iter().all(|moment| *moment > started), "each was written");
             other.join().unwrap().unwrap();
         });
         assert_eq!(second.take_checked(), (1600, 0), "{depth}");
@@ -142,7 +145,7 @@ fn a_spoilt_byte_is_counted() {
     second.post_ahead(1).unwrap();
     std::thread::scope(|scope| {
         let other = scope.spawn(|| second.stream_in(messages(1, 16, Check::Ends), 1));
-        first.stream_out(messages(0, 16, Check::Ends), 1, 1).unwrap();
+        first.stream_out(messages(0, 16, Check::Ends), 1, 1, &mut []).unwrap();
         other.join().unwrap().unwrap();
     });
     assert_eq!(second.take_checked(), (8, 1));
@@ -157,7 +160,7 @@ fn what_never_comes_ends_in_an_error_that_says_so() {
     assert_eq!(error, DuplexError::Stuck { seconds: 0, what: "a message" });
     // and a message of another size is refused
     std::thread::scope(|scope| {
-        scope.spawn(|| first.stream_out(messages(0, 12, Check::All), 1, 1));
+        scope.spawn(|| first.stream_out(messages(0, 12, Check::All), 1, 1, &mut []));
         let error = second.receive(&mut messages(1, 8, Check::All)).unwrap_err();
         assert_eq!(error, DuplexError::Size { found: 12, expected: 8 });
     });
@@ -169,7 +172,7 @@ fn tests_with_nothing_to_do_see_nothing() {
     second.post_ahead(1).unwrap();
     assert!(second.idle_receive(10).is_ok());
     // a message that comes nevertheless is an error, not a figure
-    first.stream_out(messages(0, 8, Check::All), 1, 1).unwrap();
+    first.stream_out(messages(0, 8, Check::All), 1, 1, &mut []).unwrap();
     assert_eq!(second.idle_receive(10), Err(DuplexError::Early));
     first.send(&mut messages(0, 8, Check::All)).unwrap();
     assert!(first.idle_send(10).is_ok());
