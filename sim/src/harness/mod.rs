@@ -1,7 +1,7 @@
 //! The harness behind `nccl-mesh sim` and `nccl-mesh bench`: one process a node on this machine, on a make-believe fabric.
 //!
 //! [`run`] starts the nodes, each with the preloaded library that lets only cabled ports talk, and runs either a collective that
-//! is checked byte by byte, or a measurement of one connection ([`bench`]), or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
+//! is checked byte by byte, or a measurement of one connection ([`mod@bench`]), or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
 //! use it: the parent stands in for NCCL's bootstrap, each node ([`run_node`]) for a rank with its main, service and progress
 //! threads, [`program`]s for the kernels of the GPU.
 //!

@@ -1,8 +1,8 @@
 //! Behind `nccl-mesh bench`: how fast a connection is, directly and over relays, measured through the plugin's C interface.
 //!
-//! [`run`] starts the nodes of one fabric. Two of them, the ends, have a connection each way, as NCCL would make and use it: buffers
+//! `run` starts the nodes of one fabric. Two of them, the ends, have a connection each way, as NCCL would make and use it: buffers
 //! registered once, receives posted ahead, every request tested until done. The nodes between them only relay. The parent says points,
-//! the ends measure them: [`duplex`] has the timed loops.
+//! the ends measure them: `duplex` has the timed loops.
 //!
 //! Lives on the thread that runs the harness.
 

@@ -202,7 +202,7 @@ impl BenchRow {
             Self::Perftest(row) => {
                 let (theirs, unit) = match (row.typical_us, row.bandwidth_gbps) {
                     (Some(time), _) => (format!("{time:.2}"), "us one way"),
-                    (None, bandwidth) => (figure(bandwidth), "GB/s"),
+                    (None, bandwidth) => (format!("{:.4}", bandwidth.unwrap_or_default()), "GB/s"),
                 };
                 let ours = figure(row.ours_by_theirs);
                 format!(
