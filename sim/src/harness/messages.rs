@@ -1,6 +1,6 @@
 //! What parent and nodes tell each other: JSON texts behind a length, over a Unix socket.
 //!
-//! The parent stands in for NCCL's bootstrap (handles, barriers) and drives the rows. Any thread; a [`Link`]'s two halves may
+//! The parent stands in for NCCL's bootstrap (handles, barriers) and drives the rows. Any thread; a socket's two halves may
 //! be used by one thread each.
 
 use std::collections::BTreeMap;
