@@ -5,21 +5,9 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
-
+use common::verbs::soft_verbs;
 use common::{nccl_mesh, plugin_file};
 use serde_json::Value;
-
-/// The folder with soft verbs' libibverbs, built once a test program.
-fn soft_verbs() -> &'static PathBuf {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("soft-verbs");
-        mesh_soft_verbs::artefact::build(&folder).expect("soft verbs");
-        folder
-    })
-}
 
 #[track_caller]
 fn rows(words: &str) -> Vec<Value> {

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
 mod files;
+pub(crate) mod verbs;
 
 use std::io::Read;
 use std::process::{Command, Stdio};

@@ -11,6 +11,7 @@ use std::time::Duration;
 use mesh_routing::Topology;
 use thiserror::Error;
 
+use super::bench::BenchArgs;
 use super::collective::{Algo, Collective};
 use super::program::ELEMENT;
 
@@ -54,6 +55,8 @@ pub enum Work {
     Collective(CollectiveArgs),
     /// A command, once a node.
     Job(JobArgs),
+    /// A measurement of the connection between the two nodes of the rank order.
+    Bench(BenchArgs),
 }
 
 /// A collective and its sizes.
@@ -151,6 +154,9 @@ pub enum ArgsError {
     /// A fault that is none.
     #[error("unknown fault {0:?}; known: \"0 absent NODE\" (the node never starts)")]
     Fault(String),
+    /// A measurement that cannot be made.
+    #[error("{0}")]
+    Bench(String),
     /// A rank order that does not fit the topology.
     #[error("rank order: {0}")]
     RankOrder(String),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::args::{ArgsError, CollectiveArgs, FaultKind, RunArgs, resolve_rank_order};
 use super::collective::Collective;
 use super::hub::{Failed, Hub};
-use super::messages::{FromNode, Row, Setup, ToNode};
+use super::messages::{CollectiveWork, FromNode, NodeWork, Row, Setup, ToNode};
 use super::report::{RowContext, RowReport};
 use super::scene::Scene;
 
@@ -63,10 +63,12 @@ pub(super) fn run(
         abi: asked.abi,
         // The same on all ranks and, for whoever compares, different from run to run.
         comm_id: u64::from(std::process::id()) << 16 | 1,
-        collective: asked.collective,
-        algo: asked.algo,
-        channels: asked.channels,
-        distances: distances.clone(),
+        work: NodeWork::Collective(CollectiveWork {
+            collective: asked.collective,
+            algo: asked.algo,
+            channels: asked.channels,
+            distances: distances.clone(),
+        }),
         limit: node_limit(args.timeout),
     };
     let mut report = CollectiveReport::default();
@@ -187,7 +189,7 @@ fn iterations(asked: Option<usize>, bytes: usize) -> (usize, usize) {
 }
 
 /// A node says what it waits for before the parent ends it.
-fn node_limit(timeout: Duration) -> Duration {
+pub(super) fn node_limit(timeout: Duration) -> Duration {
     (timeout / 2).max(timeout.saturating_sub(Duration::from_secs(3)))
 }
 

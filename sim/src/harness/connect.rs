@@ -93,7 +93,11 @@ pub(super) fn connect_all(
                 index += 1;
                 continue;
             };
-            let end = PluginOutgoing::new(plugin, comm, wishes.rank).map_err(failed("registering", "to", way))?;
+            let end = PluginOutgoing::new(plugin, comm, wishes.rank, wishes.capacity).map_err(failed(
+                "registering",
+                "to",
+                way,
+            ))?;
             connections.outgoing.push((way, end));
             connections.order.push((true, way));
             waiting.remove(index);

@@ -1,6 +1,6 @@
 //! What parent and nodes tell each other: JSON texts behind a length, over a Unix socket.
 //!
-//! The parent stands in for NCCL's bootstrap (handles, barriers) and drives the rows. Any thread; a link's two halves may
+//! The parent stands in for NCCL's bootstrap (handles, barriers) and drives the rows. Any thread; a socket's two halves may
 //! be used by one thread each.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::bench::point::{BenchWork, Point, PointResult};
 use super::collective::{Algo, Collective};
 use super::snapshot::Snapshot;
 
@@ -30,7 +31,25 @@ pub struct Setup {
     pub abi: u32,
     /// The communicator's id.
     pub comm_id: u64,
-    /// What all rows do.
+    /// What the ranks do together.
+    pub work: NodeWork,
+    /// How long connecting or a row may take until the node says what it waits for.
+    pub limit: Duration,
+}
+
+/// What a node takes part in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum NodeWork {
+    /// Rows of a collective.
+    Collective(CollectiveWork),
+    /// Points of a measurement.
+    Bench(BenchWork),
+}
+
+/// What all rows of a collective have in common.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CollectiveWork {
+    /// What they do.
     pub collective: Collective,
     /// How.
     pub algo: Algo,
@@ -38,8 +57,6 @@ pub struct Setup {
     pub channels: usize,
     /// For send-recv: the distances that rows use.
     pub distances: Vec<usize>,
-    /// How long connecting or a row may take until the node says what it waits for.
-    pub limit: Duration,
 }
 
 /// One row: one size, some iterations.
@@ -94,6 +111,8 @@ pub enum ToNode {
     Handle(HandleMessage),
     /// Run a row.
     Row(Row),
+    /// Measure a point.
+    Point(Point),
     /// All have met.
     Go,
     /// Close everything and end.
@@ -113,6 +132,8 @@ pub enum FromNode {
     Meet,
     /// A row is done.
     Row(RowResult),
+    /// A point is measured.
+    Point(PointResult),
     /// It cannot go on.
     Failed(String),
     /// Everything is closed.

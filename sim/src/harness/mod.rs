@@ -1,7 +1,8 @@
-//! The harness behind `nccl-mesh sim`: one process a node on this machine, on a make-believe fabric or on ports that it has.
+//! The harness behind `nccl-mesh sim` and `nccl-mesh bench`: one process a node on this machine, on a make-believe fabric or on ports that
+//! it has.
 //!
-//! [`run`] starts the nodes, on a make-believe fabric each with the preloaded library that lets only cabled ports talk, and runs either a collective that
-//! is checked byte by byte or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
+//! [`run`] starts the nodes, on a make-believe fabric each with the preloaded library that lets only cabled ports talk, and runs either a
+//! collective that is checked byte by byte, or a measurement of one connection ([`bench`]), or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
 //! use it: the parent stands in for NCCL's bootstrap, each node ([`run_node`]) for a rank with its main, service and progress
 //! threads, [`program`]s for the kernels of the GPU.
 //!
@@ -10,6 +11,7 @@
 
 pub mod algorithms;
 pub mod args;
+pub mod bench;
 pub mod children;
 pub mod collective;
 mod collective_run;
@@ -37,6 +39,7 @@ mod tests;
 use std::io::Write;
 
 pub use args::{ArgsError, CollectiveArgs, Fault, FaultKind, JobArgs, LinkKind, RunArgs, Work, parse_sizes};
+pub use bench::{BenchArgs, BenchReport, Pin};
 pub use collective::{Algo, Collective, NameError};
 pub use collective_run::{CollectiveReport, IdleReport};
 pub use job::{JobReport, JobRow};
@@ -53,6 +56,8 @@ pub enum Report {
     Collective(CollectiveReport),
     /// Of a user's command.
     Job(JobReport),
+    /// Of a measurement.
+    Bench(BenchReport),
 }
 
 impl Report {
@@ -62,6 +67,7 @@ impl Report {
         match self {
             Self::Collective(report) => &report.problems,
             Self::Job(report) => &report.problems,
+            Self::Bench(report) => &report.problems,
         }
     }
 
@@ -69,7 +75,9 @@ impl Report {
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
-            Self::Collective(report) => u8::from(!report.problems.is_empty()),
+            Self::Collective(CollectiveReport { problems, .. }) | Self::Bench(BenchReport { problems, .. }) => {
+                u8::from(!problems.is_empty())
+            }
             Self::Job(report) => {
                 let worst = u8::try_from(report.status).unwrap_or(1);
                 if report.problems.is_empty() { worst } else { worst.max(1) }
@@ -103,5 +111,6 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<Report, RunError> {
     match &args.work {
         Work::Collective(asked) => Ok(Report::Collective(collective_run::run(args, asked, &scene, out)?)),
         Work::Job(job) => Ok(Report::Job(job::run(args, job, &scene, out)?)),
+        Work::Bench(asked) => Ok(Report::Bench(bench::run(args, asked, scene, out)?)),
     }
 }

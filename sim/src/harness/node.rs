@@ -17,11 +17,14 @@ use mesh_abi::caller::{Ctx, Plugin};
 use mesh_abi::logger;
 
 use super::algorithms::Task;
+use super::bench;
 use super::connect::{Connections, Wishes, close_all, connect_all};
 use super::content::Areas;
 use super::counters::Counters;
-use super::executor::{Executor, Prepared};
-use super::messages::{FromNode, HandleMessage, Row, RowResult, Setup, ToNode, receive, send};
+use super::executor::{Ends, Executor, Prepared};
+use super::messages::{
+    CollectiveWork, FromNode, HandleMessage, NodeWork, Row, RowResult, Setup, ToNode, receive, send,
+};
 use super::patience::Patience;
 use super::plugin_ends::{PluginIncoming, PluginOutgoing};
 use super::program::Way;
@@ -32,14 +35,14 @@ pub fn run_node() -> ExitCode {
     let stream = match stdin().as_fd().try_clone_to_owned() {
         Ok(owned) => UnixStream::from(owned),
         Err(error) => {
-            eprintln!("a node is started by `nccl-mesh sim run` only: {error}");
+            eprintln!("a node is started by `nccl-mesh sim run` or `bench` only: {error}");
             return ExitCode::FAILURE;
         }
     };
     let parent = match Parent::over(stream) {
         Ok(parent) => parent,
         Err(error) => {
-            eprintln!("a node is started by `nccl-mesh sim run` only: {error}");
+            eprintln!("a node is started by `nccl-mesh sim run` or `bench` only: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -47,7 +50,7 @@ pub fn run_node() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             if parent.tell(&FromNode::Failed(reason.clone())).is_err() {
-                eprintln!("a node is started by `nccl-mesh sim run` only, and ends with it: {reason}");
+                eprintln!("a node is started by `nccl-mesh sim run` or `bench` only, and ends with it: {reason}");
             }
             ExitCode::FAILURE
         }
@@ -55,7 +58,7 @@ pub fn run_node() -> ExitCode {
 }
 
 /// The parent's side of the conversation: messages sorted by who waits for them.
-struct Parent {
+pub(super) struct Parent {
     out: Mutex<UnixStream>,
     commands: Mutex<Receiver<ToNode>>,
     handles: Mutex<Option<Receiver<HandleMessage>>>,
@@ -78,18 +81,20 @@ impl Parent {
         Ok(Self { out: Mutex::new(stream), commands: Mutex::new(commands), handles: Mutex::new(Some(handles)) })
     }
 
-    fn tell(&self, message: &FromNode) -> Result<(), String> {
+    /// Says something to the parent.
+    pub(super) fn tell(&self, message: &FromNode) -> Result<(), String> {
         let mut out = self.out.lock().map_err(|_| "a thread of this node panicked".to_owned())?;
         send(&mut *out, message).map_err(|error| format!("the parent is gone: {error}"))
     }
 
-    fn next(&self) -> Result<ToNode, String> {
+    /// Waits for the parent's next command.
+    pub(super) fn next(&self) -> Result<ToNode, String> {
         let commands = self.commands.lock().map_err(|_| "a thread of this node panicked".to_owned())?;
         commands.recv().map_err(|_| "the parent is gone".to_owned())
     }
 
     /// Waits until all nodes are here.
-    fn meet(&self) -> Result<(), String> {
+    pub(super) fn meet(&self) -> Result<(), String> {
         self.tell(&FromNode::Meet)?;
         match self.next()? {
             ToNode::Go => Ok(()),
@@ -131,16 +136,16 @@ fn obey(parent: &Parent) -> Result<(), String> {
             return joined(service).and_then(|()| Err("the service thread ended early".to_owned()));
         };
         parent.tell(&FromNode::Connected)?;
-        let progress = Progress {
-            executor: Executor::new(outgoing, incoming),
-            areas: Areas::default(),
-            setup: &setup,
-            counters: Counters::of(&plugin),
-            parent,
-        };
-        let executor = joined(spawn(scope, "NCCL Progress", || progress.rows())?)?;
+        let (its_setup, counters) = (&setup, Counters::of(&plugin));
+        let progress = spawn(scope, "NCCL Progress", move || match &its_setup.work {
+            NodeWork::Collective(work) => {
+                let executor = Executor::new(outgoing, incoming);
+                Progress { executor, areas: Areas::default(), setup: its_setup, work, counters, parent }.rows()
+            }
+            NodeWork::Bench(work) => bench::node::points(its_setup, work, outgoing, incoming, &counters, parent),
+        })?;
+        let (outgoing, incoming) = joined(progress)?;
         phase("closing")?;
-        let (outgoing, incoming) = executor.into_ends();
         // If the thread is gone it says why below.
         let _ = retire.send(Connections { outgoing, incoming, order });
         joined(service)
@@ -165,31 +170,35 @@ fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, String>>) -> Re
     thread.join().unwrap_or_else(|_| Err("a thread of this node panicked".to_owned()))
 }
 
-fn task(setup: &Setup, bytes: usize, distance: usize) -> Task {
-    Task {
-        collective: setup.collective,
-        algo: setup.algo,
-        ranks: setup.names.len(),
-        channels: setup.channels,
-        distance,
-        bytes,
-        slice: setup.collective.slice_bytes(),
-    }
+fn task(ranks: usize, work: &CollectiveWork, bytes: usize, distance: usize) -> Task {
+    let slice = work.collective.slice_bytes();
+    Task { collective: work.collective, algo: work.algo, ranks, channels: work.channels, distance, bytes, slice }
 }
 
 fn connect(plugin: &Arc<Plugin>, ctx: Ctx, setup: &Setup, parent: &Parent) -> Result<Connections, String> {
     let Some(rank) = setup.rank else { return Ok(Connections::default()) };
-    // The ways of a collective do not depend on its size.
-    let programs: Vec<_> = setup.distances.iter().map(|distance| task(setup, 0, *distance).program(rank)).collect();
-    let all = |ways: &dyn Fn(usize) -> BTreeSet<Way>| -> Vec<Way> {
-        (0..programs.len()).flat_map(ways).collect::<BTreeSet<_>>().into_iter().collect()
+    let (outgoing, incoming, capacity) = match &setup.work {
+        NodeWork::Collective(work) => {
+            // The ways of a collective do not depend on its size.
+            let program = |distance: &usize| task(setup.names.len(), work, 0, *distance).program(rank);
+            let programs: Vec<_> = work.distances.iter().map(program).collect();
+            let all = |ways: &dyn Fn(usize) -> BTreeSet<Way>| -> Vec<Way> {
+                (0..programs.len()).flat_map(ways).collect::<BTreeSet<_>>().into_iter().collect()
+            };
+            let outgoing = all(&|index| programs[index].outgoing());
+            (outgoing, all(&|index| programs[index].incoming()), work.collective.slice_bytes())
+        }
+        NodeWork::Bench(work) => {
+            let other = vec![Way { channel: 0, peer: 1 - rank.min(1) }];
+            (other.clone(), other, work.capacity)
+        }
     };
     let wishes = Wishes {
         rank,
         names: setup.names.clone(),
-        outgoing: all(&|index| programs[index].outgoing()),
-        incoming: all(&|index| programs[index].incoming()),
-        capacity: setup.collective.slice_bytes(),
+        outgoing,
+        incoming,
+        capacity,
         deadline: Instant::now() + setup.limit,
         seconds: setup.limit.as_secs(),
     };
@@ -204,27 +213,28 @@ struct Progress<'a> {
     executor: Executor<PluginOutgoing, PluginIncoming>,
     areas: Areas,
     setup: &'a Setup,
+    work: &'a CollectiveWork,
     counters: Counters,
     parent: &'a Parent,
 }
 
 impl Progress<'_> {
     /// Runs rows until the parent wants no more, then gives the connections back.
-    fn rows(mut self) -> Result<Executor<PluginOutgoing, PluginIncoming>, String> {
+    fn rows(mut self) -> Result<(Ends<PluginOutgoing>, Ends<PluginIncoming>), String> {
         loop {
             match self.parent.next()? {
                 ToNode::Row(row) => {
                     let result = self.row(&row)?;
                     self.parent.tell(&FromNode::Row(result))?;
                 }
-                ToNode::Finish => return Ok(self.executor),
+                ToNode::Finish => return Ok(self.executor.into_ends()),
                 other => return Err(format!("expected a row, got {other:?}")),
             }
         }
     }
 
     fn row(&mut self, row: &Row) -> Result<RowResult, String> {
-        let task = task(self.setup, row.bytes, row.distance);
+        let task = task(self.setup.names.len(), self.work, row.bytes, row.distance);
         let prepared = self.setup.rank.map(|rank| (rank, Prepared::new(task.program(rank))));
         let before = self.counters.read()?;
         let mut result = RowResult::default();

@@ -1,7 +1,8 @@
 //! The ends of a connection made by the plugin, with NCCL's buffers.
 //!
 //! Each end owns one allocation with the three buffers that NCCL registers a connection (LL, LL128, Simple, in this order and of
-//! its sizes); messages use the slots of the third. Made and closed on the service thread, used on the progress thread.
+//! its sizes; the third is larger where messages are); messages use the slots of the third. Made and closed on the service thread,
+//! used on the progress thread.
 #![allow(unsafe_code, reason = "the plugin reads and writes buffers by address")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -13,10 +14,12 @@ use mesh_abi::caller::{CallError, Comm, MHandle, Plugin, RecvComm, Request, Send
 
 use super::transport::{Incoming, Outgoing, SLOTS};
 
-/// Offset and bytes of NCCL's three buffers; the last one holds the slots.
-const BUFFERS: [(usize, usize); 3] = [(0, 0x8_0000), (0x8_0000, 0x4B_0000), (0x53_0000, 0x40_0000)];
-const TOTAL: usize = BUFFERS[2].0 + BUFFERS[2].1;
-const SLOT_BYTES: usize = BUFFERS[2].1 / SLOTS;
+/// Bytes of NCCL's first two buffers, and where the third begins, which holds the slots.
+const LL: usize = 0x8_0000;
+const LL128: usize = 0x4B_0000;
+const SLOTS_AT: usize = LL + LL128;
+/// Bytes of a slot of NCCL's third buffer, and of one here that need not be larger.
+const SLOT_BYTES: usize = 0x40_0000 / SLOTS;
 /// At least what NCCL's page-locked allocation is aligned to.
 const ALIGNMENT: usize = 0x1_0000;
 
@@ -25,6 +28,8 @@ const ALIGNMENT: usize = 0x1_0000;
 #[derive(Debug)]
 struct Buffers {
     allocated: NonNull<u8>,
+    layout: Layout,
+    slot_bytes: usize,
     registered: [MHandle; 3],
 }
 
@@ -32,17 +37,16 @@ struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    const LAYOUT: Layout = match Layout::from_size_align(TOTAL + ALIGNMENT, 1) {
-        Ok(layout) => layout,
-        Err(_) => panic!("a constant layout"),
-    };
-
-    fn register(plugin: &Plugin, comm: Comm) -> Result<Self, CallError> {
+    /// Allocates and registers slots of at least `capacity` bytes, and what NCCL has beside them.
+    fn register(plugin: &Plugin, comm: Comm, capacity: usize) -> Result<Self, CallError> {
+        let slot_bytes = capacity.next_multiple_of(ALIGNMENT).max(SLOT_BYTES);
+        let layout = Layout::from_size_align(SLOTS_AT + SLOTS * slot_bytes + ALIGNMENT, 1)
+            .expect("slots of messages, which the arguments bound, are far below the address space");
         // SAFETY: the layout has a size.
-        let allocated = unsafe { alloc_zeroed(Self::LAYOUT) };
-        let Some(allocated) = NonNull::new(allocated) else { handle_alloc_error(Self::LAYOUT) };
-        let mut buffers = Self { allocated, registered: [MHandle::NULL; 3] };
-        for (index, (offset, bytes)) in BUFFERS.into_iter().enumerate() {
+        let allocated = unsafe { alloc_zeroed(layout) };
+        let Some(allocated) = NonNull::new(allocated) else { handle_alloc_error(layout) };
+        let mut buffers = Self { allocated, layout, slot_bytes, registered: [MHandle::NULL; 3] };
+        for (index, (offset, bytes)) in [(0, LL), (LL, LL128), (SLOTS_AT, SLOTS * slot_bytes)].into_iter().enumerate() {
             buffers.registered[index] = plugin.reg_mr(comm, buffers.at(offset), bytes, PTR_HOST)?;
         }
         Ok(buffers)
@@ -55,13 +59,13 @@ impl Buffers {
     fn at(&self, offset: usize) -> *mut u8 {
         let start = self.allocated.as_ptr();
         let skipped = start.addr().next_multiple_of(ALIGNMENT) - start.addr();
-        // SAFETY: every caller stays below TOTAL, and less than ALIGNMENT is skipped: both together are allocated.
+        // SAFETY: every caller stays within the slots, and less than ALIGNMENT is skipped: both together are allocated.
         unsafe { start.add(skipped + offset) }
     }
 
     fn slot(&self, slot: usize) -> *mut u8 {
         debug_assert!(slot < SLOTS);
-        self.at(BUFFERS[2].0 + slot % SLOTS * SLOT_BYTES)
+        self.at(SLOTS_AT + slot % SLOTS * self.slot_bytes)
     }
 
     fn slots_registered(&self) -> MHandle {
@@ -73,7 +77,7 @@ impl Drop for Buffers {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `register`, freed once. Ends are closed, and by that deregistered, before
         // they are dropped; a process that fails in between keeps them until it exits (see `Outgoing` and `Incoming` below).
-        unsafe { dealloc(self.allocated.as_ptr(), Self::LAYOUT) };
+        unsafe { dealloc(self.allocated.as_ptr(), self.layout) };
     }
 }
 
@@ -88,8 +92,8 @@ struct End {
 }
 
 impl End {
-    fn new(plugin: &Arc<Plugin>, comm: Comm, tag: usize) -> Result<Self, CallError> {
-        let buffers = Some(Buffers::register(plugin, comm)?);
+    fn new(plugin: &Arc<Plugin>, comm: Comm, tag: usize, capacity: usize) -> Result<Self, CallError> {
+        let buffers = Some(Buffers::register(plugin, comm, capacity)?);
         Ok(Self { plugin: Arc::clone(plugin), buffers, requests: [None; SLOTS], tag: tag as i32 })
     }
 
@@ -122,9 +126,9 @@ pub(super) struct PluginOutgoing {
 }
 
 impl PluginOutgoing {
-    /// Registers buffers for a fresh connection; `rank` is this rank, which NCCL gives as tag.
-    pub(super) fn new(plugin: &Arc<Plugin>, comm: SendComm, rank: usize) -> Result<Self, CallError> {
-        Ok(Self { comm, end: End::new(plugin, comm.into(), rank)? })
+    /// Registers buffers for a fresh connection; `rank` is this rank, which NCCL gives as tag. Messages have at most `capacity` bytes.
+    pub(super) fn new(plugin: &Arc<Plugin>, comm: SendComm, rank: usize, capacity: usize) -> Result<Self, CallError> {
+        Ok(Self { comm, end: End::new(plugin, comm.into(), rank, capacity)? })
     }
 
     /// Deregisters and closes, as NCCL does. After an error the buffers are kept for the life of the process.
@@ -140,7 +144,8 @@ impl Outgoing for PluginOutgoing {
     type Error = CallError;
 
     fn slot(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
-        assert!(self.end.requests[slot].is_none() && bytes <= SLOT_BYTES, "a free slot, filled within its bounds");
+        let room = self.end.buffers().slot_bytes;
+        assert!(self.end.requests[slot].is_none() && bytes <= room, "a free slot, filled within its bounds");
         // SAFETY: `bytes` bytes of this end's own allocation, initialised when allocated; no request is open on the slot, so
         // the plugin does not touch it, and the borrow of `self` keeps others out.
         unsafe { std::slice::from_raw_parts_mut(self.end.buffers().slot(slot), bytes) }
@@ -173,8 +178,7 @@ pub(super) struct PluginIncoming {
 impl PluginIncoming {
     /// Registers buffers for a fresh connection; `peer` is the sender's rank, which NCCL gives as tag.
     pub(super) fn new(plugin: &Arc<Plugin>, comm: RecvComm, peer: usize, capacity: usize) -> Result<Self, CallError> {
-        assert!(capacity <= SLOT_BYTES, "a message fits a slot");
-        Ok(Self { comm, end: End::new(plugin, comm.into(), peer)?, capacity })
+        Ok(Self { comm, end: End::new(plugin, comm.into(), peer, capacity)?, capacity })
     }
 
     /// Deregisters and closes, as NCCL does. After an error the buffers are kept for the life of the process.
@@ -192,7 +196,7 @@ impl Incoming for PluginIncoming {
     fn post(&mut self, slot: usize) -> Result<bool, CallError> {
         let buffers = self.end.buffers();
         let (at, registered) = (buffers.slot(slot), buffers.slots_registered());
-        // SAFETY: as for sending; the slot holds at least `capacity` bytes, asserted when made.
+        // SAFETY: as for sending; the slot holds at least `capacity` bytes, for which it was made.
         let request = unsafe { self.end.plugin.irecv(self.comm, at, self.capacity, self.end.tag, registered, false)? };
         self.end.requests[slot] = request;
         Ok(request.is_some())
@@ -203,7 +207,8 @@ impl Incoming for PluginIncoming {
     }
 
     fn slot(&self, slot: usize, bytes: usize) -> &[u8] {
-        assert!(self.end.requests[slot].is_none() && bytes <= SLOT_BYTES, "a slot whose message arrived");
+        let room = self.end.buffers().slot_bytes;
+        assert!(self.end.requests[slot].is_none() && bytes <= room, "a slot whose message arrived");
         // SAFETY: `bytes` initialised bytes of this end's own allocation; the request is done, so the plugin does not write
         // there until the slot is posted again, for which `self` must be free.
         unsafe { std::slice::from_raw_parts(self.end.buffers().slot(slot), bytes) }

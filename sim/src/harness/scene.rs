@@ -259,6 +259,9 @@ pub struct Scene {
     environment: Vec<(String, String)>,
     link: LinkKind,
     fabric: Fabric,
+    /// Whether nodes keep no statistics, and a core for each one's relay thread, or none.
+    measures: bool,
+    relay_cores: Vec<usize>,
     folder: Folder,
 }
 
@@ -288,6 +291,8 @@ impl Scene {
             environment: args.environment.clone(),
             link: args.link,
             fabric,
+            measures: false,
+            relay_cores: Vec::new(),
             folder,
         })
     }
@@ -310,18 +315,26 @@ impl Scene {
         self.folder.0.join(format!("{}.json", self.names[node]))
     }
 
+    /// From now on nodes do nothing beside what is measured: they write no statistics. With a core for every node, its relay thread
+    /// has that one and spins there as the settings say.
+    pub(super) fn prepare_to_measure(&mut self, relay_cores: Vec<usize>) {
+        self.measures = true;
+        self.relay_cores = relay_cores;
+    }
+
     /// Puts a process of `node` on the fabric.
     pub fn enter(&self, command: &mut Command, node: usize) {
         self.fabric.enter(command, node, &self.names[node]);
-        command
-            .env("NCCL_MESH_TOPOLOGY", &self.topology_file)
-            .env("NCCL_MESH_NODE", &self.names[node])
-            .env("NCCL_MESH_STATS_FILE", self.statistics_file(node))
-            .env("NCCL_MESH_METRICS_INTERVAL_SEC", "1")
+        command.env("NCCL_MESH_TOPOLOGY", &self.topology_file).env("NCCL_MESH_NODE", &self.names[node]);
+        if !self.measures {
+            command.env("NCCL_MESH_STATS_FILE", self.statistics_file(node)).env("NCCL_MESH_METRICS_INTERVAL_SEC", "1");
+        }
+        match self.relay_cores.get(node) {
+            Some(core) => command.env("NCCL_MESH_RELAY_CORES", core.to_string()),
             // A host has its cores to itself; here all nodes share them, and relays that spin or are pinned only hold up the others:
             // six nodes on 16 cores took 1.4 to 2 times as long for all-to-all.
-            .env("NCCL_MESH_RELAY_CORES", "none")
-            .env("NCCL_MESH_SPIN_US", "0");
+            None => command.env("NCCL_MESH_RELAY_CORES", "none").env("NCCL_MESH_SPIN_US", "0"),
+        };
         match self.link {
             // Adapters that this machine may have are not what was asked for.
             LinkKind::Tcp => command.env("NCCL_MESH_DISABLE_RDMA", "1"),

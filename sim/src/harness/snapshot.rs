@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub relayed_out_bytes: u64,
     /// Payload of others that was passed on, in bytes.
     pub forwarded_bytes: u64,
+    /// Chunks of others that were passed on.
+    pub forwarded_chunks: u64,
     /// Bytes sent on each link, by `LOCAL-REMOTE` address.
     pub links: BTreeMap<String, u64>,
 }
@@ -52,6 +54,7 @@ impl Snapshot {
             direct_bytes: self.direct_bytes.saturating_sub(before.direct_bytes),
             relayed_out_bytes: self.relayed_out_bytes.saturating_sub(before.relayed_out_bytes),
             forwarded_bytes: self.forwarded_bytes.saturating_sub(before.forwarded_bytes),
+            forwarded_chunks: self.forwarded_chunks.saturating_sub(before.forwarded_chunks),
             links: self.links.iter().map(link).collect(),
         }
     }

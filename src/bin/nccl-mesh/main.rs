@@ -1,6 +1,8 @@
 //! `nccl-mesh`, the operator's command. Here are only the names of its commands; each has a module of its own.
 
+mod bench;
 mod env_cmd;
+mod fabric_args;
 mod rank_order;
 mod routes;
 mod shape_args;
@@ -23,6 +25,12 @@ enum Command {
     /// Run collectives, or any command, on a fabric of processes on this machine
     #[command(subcommand)]
     Sim(sim_run::Command),
+    /// How fast a connection is, directly and over relays
+    ///
+    /// Starts lines of nodes on this machine, as `sim run` does; the first sends to the last through the plugin's C interface, the
+    /// nodes between them relay. docs/bench.md says what each figure means. Exit status 0 only if nothing failed and every byte that
+    /// was compared was right.
+    Bench(Box<bench::Args>),
     /// Routes for all pairs or one, the load of every link, what breaks if one does
     Routes(routes::Args),
     /// Check or print a topology
@@ -37,6 +45,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Sim(command) => sim_run::run_command(command),
+        Command::Bench(args) => bench::run_command(&args),
         Command::Routes(args) => routes::run(&args),
         Command::Topology(command) => topology::run(&command),
         Command::RankOrder(args) => rank_order::run(&args),

@@ -1,15 +1,13 @@
 //! `nccl-mesh sim`: a fabric of processes on this machine. Turns options into what the harness runs, and knows no more of it.
 //! Runs on the command's main thread, which lives as long as the nodes.
 
+use crate::fabric_args::FabricArgs;
 use crate::routes::fail;
 use crate::shape_args::ShapeArgs;
 use mesh_routing::AddressPlan;
-use mesh_sim::harness::{
-    Algo, Collective, CollectiveArgs, Fault, JobArgs, LinkKind, RunArgs, Work, parse_sizes, run, run_node,
-};
+use mesh_sim::harness::{Algo, Collective, CollectiveArgs, Fault, JobArgs, RunArgs, Work, parse_sizes, run, run_node};
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ pub(crate) enum Command {
     /// `--`, each loads the plugin through its C interface and the collective runs as NCCL would run it, every byte checked.
     /// Exit status 0 only if every byte was right and nothing failed; with a command, the worst of its own.
     Run(Box<Args>),
-    /// A node of `sim run`, which starts it
+    /// A node of `sim run` or `bench`, which start it
     #[command(hide = true)]
     Node,
 }
@@ -32,19 +30,12 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     #[command(flatten)]
     shape: ShapeArgs,
-    /// What links are made of: tcp, or verbs (needs soft verbs, see docs/soft-verbs.md, or --real-ports)
-    #[arg(long, default_value = "tcp")]
-    link: LinkKind,
+    #[command(flatten)]
+    fabric: FabricArgs,
     /// Use ports that this machine really has, at the addresses of --topology, with the system's own libibverbs: no make-believe
     /// fabric and no soft verbs. What joins the ports is the machine's affair
     #[arg(long, requires = "topology", conflicts_with_all = ["soft_verbs", "soft_verbs_set"])]
     real_ports: bool,
-    /// Folder with the libibverbs.so.1 of soft verbs [default: soft-verbs beside this program]
-    #[arg(long, value_name = "FOLDER")]
-    soft_verbs: Option<PathBuf>,
-    /// A statement for soft verbs' fabric file, such as engine=clock, strict=on or latency=2000; may be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
-    soft_verbs_set: Vec<String>,
     /// all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv
     #[arg(long, default_value = "all-reduce", conflicts_with = "command")]
     collective: Collective,
@@ -80,18 +71,9 @@ pub(crate) struct Args {
     /// Something that goes wrong: "0 absent NODE" (the node never starts); may be repeated
     #[arg(long, value_name = "WHEN WHAT")]
     fault: Vec<Fault>,
-    /// The plugin's file [default: beside this program]
-    #[arg(long, value_name = "FILE")]
-    plugin: Option<PathBuf>,
-    /// A variable for every node; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    env: Vec<(String, String)>,
     /// Most seconds that all may take, idling not counted [default: 120; 3600 with a command]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// One JSON object a line
-    #[arg(long)]
-    json: bool,
     /// With a command: do not begin its lines with the node's name
     #[arg(long, requires = "command")]
     no_prefix: bool,
@@ -148,29 +130,8 @@ fn arguments(args: Args) -> Result<RunArgs, String> {
         })
     };
     let timeout = args.timeout.unwrap_or(if with_command { 3600 } else { 120 });
-    Ok(RunArgs {
-        topology,
-        real_ports: args.real_ports,
-        link: args.link,
-        work,
-        rank_order: args.rank_order,
-        faults: args.fault,
-        plugin: args.plugin,
-        fabric: None,
-        soft_verbs: args.soft_verbs,
-        soft_verbs_set: args.soft_verbs_set,
-        node_program: Vec::new(),
-        environment: args.env,
-        timeout: Duration::from_secs(timeout),
-        json: args.json,
-    })
-}
-
-fn variable(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.contains('\0') => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("not of the form NAME=VALUE".to_owned()),
-    }
+    let run = args.fabric.run_args(topology, work, Duration::from_secs(timeout));
+    Ok(RunArgs { real_ports: args.real_ports, rank_order: args.rank_order, faults: args.fault, ..run })
 }
 
 #[cfg(test)]
