@@ -2,7 +2,8 @@
 # plugin.sh [uml|qemu] - run the plugin itself, relays included, on Linux's soft RoCE driver: rings of 4 and of 6 nodes, every
 # collective with each of its algorithms, every byte checked, by `nccl-mesh sim run --real-ports --link verbs`.
 #
-# Each ring is a virtual machine of its own (see run.sh beside this; uml is the default and by far the quicker). In it first every
+# Each ring is a virtual machine of its own (see run.sh beside this). uml is the default, takes five minutes and is
+# what must pass; qemu has several CPUs and takes several times as long. In it first every
 # two ports that share no cable are tried: a queue pair between them must not come up, or what is said about relays would prove nothing.
 # Exit status 0 only if all was as it must be: bytes right, relays used exactly where routes need them, and at least as many packets
 # sent by the RDMA devices as the bytes need.
