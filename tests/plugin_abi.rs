@@ -49,7 +49,8 @@ fn run(what: &str, env: &[(&str, &str)]) -> Output {
         let free = TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
         command.env("NCCL_MESH_PORT", free.to_string());
     }
-    command.envs(env.iter().copied());
+    // The interface is the same over any links, and sockets are everywhere.
+    command.env("NCCL_MESH_LINK", "tcp").envs(env.iter().copied());
     command.output().unwrap()
 }
 

@@ -36,7 +36,9 @@ pub(crate) enum NetError {
     )]
     NoPorts,
     /// RDMA links were asked for and cannot be had.
-    #[error("mesh[E{code:02}] node {node}: NCCL_MESH_LINK=verbs, but {why} (or set NCCL_MESH_LINK=tcp on all nodes)")]
+    #[error(
+        "mesh[E{code:02}] node {node}: links are RDMA (NCCL_MESH_LINK=verbs, the default), but {why} (or set NCCL_MESH_LINK=tcp on all nodes)"
+    )]
     NoVerbs { code: u16, node: String, why: String },
     /// The forced index is not the right one.
     #[error(

@@ -86,7 +86,11 @@ pub(crate) fn nccl_mesh_with(arguments: &[&str], env: &[(&str, &str)], limit: Du
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("NCCL_")) {
         command.env_remove(name);
     }
-    command.args(arguments).envs(env.iter().copied()).env(MARK, &mark);
+    // Tests that name no kind of link mean sockets, whatever lies beside the program.
+    let end = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
+    let sockets = matches!(arguments, ["sim", "run", ..] | ["bench", ..]) && !arguments[..end].contains(&"--link");
+    command.args(&arguments[..end]).args(sockets.then_some(["--link", "tcp"]).into_iter().flatten());
+    command.args(&arguments[end..]).envs(env.iter().copied()).env(MARK, &mark);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let line = format!("nccl-mesh {}", arguments.join(" "));
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{COMMAND}: {error}"));

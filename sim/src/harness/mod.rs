@@ -46,6 +46,7 @@ pub use job::{JobReport, JobRow};
 pub use node::run_node;
 pub use report::RowReport;
 pub use scene::SceneError;
+pub use verbs::usual_link;
 
 use scene::Scene;
 

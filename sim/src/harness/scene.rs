@@ -419,6 +419,8 @@ mod tests {
             environment: Vec::new(),
             link: LinkKind::Verbs,
             fabric: Fabric::Real,
+            measures: false,
+            relay_cores: Vec::new(),
             folder,
         };
         let mut command = Command::new("true");

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mesh_routing::Topology;
 
+use super::args::LinkKind;
 use super::scene::SceneError;
 
 /// Where the devices' shared memory lies.
@@ -23,15 +24,24 @@ pub(super) struct SoftVerbs {
     folder: PathBuf,
 }
 
+/// What links are made of if nobody says: of RDMA queue pairs where soft verbs are, beside this program or in the folder that is named.
+#[must_use]
+pub fn usual_link(named: Option<&Path>) -> LinkKind {
+    if named.is_some() || find(named).is_ok() { LinkKind::Verbs } else { LinkKind::Tcp }
+}
+
+/// The folder of the library; the error is where it was looked for.
+fn find(named: Option<&Path>) -> Result<PathBuf, PathBuf> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = named.map_or_else(|| program.with_file_name("soft-verbs"), Path::to_owned);
+    let found = std::fs::canonicalize(&folder).ok().filter(|folder| folder.join("libibverbs.so.1").is_file());
+    found.ok_or(folder)
+}
+
 impl SoftVerbs {
     /// Finds the library and writes the fabric file.
     pub(super) fn create(named: Option<&Path>, topology: &Topology, statements: &[String]) -> Result<Self, SceneError> {
-        let program = std::env::current_exe().unwrap_or_default();
-        let library = named.map_or_else(|| program.with_file_name("soft-verbs"), Path::to_owned);
-        let library = std::fs::canonicalize(&library)
-            .ok()
-            .filter(|folder| folder.join("libibverbs.so.1").is_file())
-            .ok_or(SceneError::NoSoftVerbs { folder: library })?;
+        let library = find(named).map_err(|folder| SceneError::NoSoftVerbs { folder })?;
         // Unique among runs of this machine: the process, and a serial number within it.
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -118,5 +128,7 @@ mod tests {
         let topology = Topology::from_shape(Shape::Line, 2, 1, &plan).unwrap();
         let error = SoftVerbs::create(Some(Path::new("/nonexistent")), &topology, &[]).unwrap_err().to_string();
         assert!(error.contains("/nonexistent") && error.contains("mesh-soft-verbs"), "{error}");
+        // and whoever names a folder means verbs; nobody gets something else instead
+        assert_eq!(usual_link(Some(Path::new("/nonexistent"))), LinkKind::Verbs);
     }
 }

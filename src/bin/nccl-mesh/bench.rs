@@ -100,7 +100,7 @@ fn fabrics(args: &Args) -> Result<Vec<(RunArgs, usize)>, String> {
     if !(0.0..=3600.0).contains(&args.seconds) {
         return Err("--seconds: from 0 to 3600".to_owned());
     }
-    if args.perftest && args.fabric.link != LinkKind::Verbs {
+    if args.perftest && args.fabric.link != Some(LinkKind::Verbs) {
         return Err("--perftest needs --link verbs: it measures RDMA devices".to_owned());
     }
     let asked = |relays| BenchArgs {

@@ -2,16 +2,16 @@
 //! command's main thread.
 
 use mesh_routing::Topology;
-use mesh_sim::harness::{LinkKind, RunArgs, Work};
+use mesh_sim::harness::{LinkKind, RunArgs, Work, usual_link};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What links and nodes are made of, and how results are printed.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct FabricArgs {
-    /// What links are made of: tcp, or verbs (needs soft verbs, see docs/soft-verbs.md)
-    #[arg(long, default_value = "tcp")]
-    pub(crate) link: LinkKind,
+    /// What links are made of: tcp, or verbs (on soft verbs, see docs/soft-verbs.md) [default: verbs where soft verbs are, else tcp]
+    #[arg(long)]
+    pub(crate) link: Option<LinkKind>,
     /// Folder with the libibverbs.so.1 of soft verbs [default: soft-verbs beside this program]
     #[arg(long, value_name = "FOLDER")]
     soft_verbs: Option<PathBuf>,
@@ -35,7 +35,7 @@ impl FabricArgs {
         RunArgs {
             topology,
             real_ports: false,
-            link: self.link,
+            link: self.link.unwrap_or_else(|| usual_link(self.soft_verbs.as_deref())),
             work,
             rank_order: Vec::new(),
             faults: Vec::new(),

@@ -5,7 +5,9 @@ use crate::fabric_args::FabricArgs;
 use crate::routes::fail;
 use crate::shape_args::ShapeArgs;
 use mesh_routing::AddressPlan;
-use mesh_sim::harness::{Algo, Collective, CollectiveArgs, Fault, JobArgs, RunArgs, Work, parse_sizes, run, run_node};
+use mesh_sim::harness::{
+    Algo, Collective, CollectiveArgs, Fault, JobArgs, LinkKind, RunArgs, Work, parse_sizes, run, run_node,
+};
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -34,7 +36,7 @@ pub(crate) struct Args {
     fabric: FabricArgs,
     /// Use ports that this machine really has, at the addresses of --topology, with the system's own libibverbs: no make-believe
     /// fabric and no soft verbs. What joins the ports is the machine's affair
-    #[arg(long, requires = "topology", conflicts_with_all = ["soft_verbs", "soft_verbs_set"])]
+    #[arg(long, requires = "topology", conflicts_with_all = ["shape", "nodes", "rails", "soft_verbs", "soft_verbs_set"])]
     real_ports: bool,
     /// all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv
     #[arg(long, default_value = "all-reduce", conflicts_with = "command")]
@@ -131,7 +133,9 @@ fn arguments(args: Args) -> Result<RunArgs, String> {
     };
     let timeout = args.timeout.unwrap_or(if with_command { 3600 } else { 120 });
     let run = args.fabric.run_args(topology, work, Duration::from_secs(timeout));
-    Ok(RunArgs { real_ports: args.real_ports, rank_order: args.rank_order, faults: args.fault, ..run })
+    // Real ports are there to be used as they are: for RDMA, unless sockets are asked for.
+    let link = if args.real_ports { args.fabric.link.unwrap_or(LinkKind::Verbs) } else { run.link };
+    Ok(RunArgs { link, real_ports: args.real_ports, rank_order: args.rank_order, faults: args.fault, ..run })
 }
 
 #[cfg(test)]
@@ -195,6 +199,7 @@ mod tests {
         }
         assert!(parse("--abi 8 --timeout 1 --channels 32").is_ok());
     }
+
     #[test]
     fn real_ports_are_those_of_a_topology_file_and_leave_no_room_for_soft_verbs() {
         // given a file, as only there the machine's own addresses can stand
