@@ -2,7 +2,7 @@
 //! it has.
 //!
 //! [`run`] starts the nodes, on a make-believe fabric each with the preloaded library that lets only cabled ports talk, and runs either a
-//! collective that is checked byte by byte, or a measurement of one connection ([`bench`]), or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
+//! collective that is checked byte by byte, or a measurement of one connection ([`bench`](mod@bench)), or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
 //! use it: the parent stands in for NCCL's bootstrap, each node ([`run_node`]) for a rank with its main, service and progress
 //! threads, [`program`]s for the kernels of the GPU.
 //!
