@@ -159,10 +159,10 @@ for part in "${parts[@]}"; do
     ib-ring) ib_ring ;;
     figures)
       for ((round = 1; round <= rounds; round++)); do
-        # Each network comes first, second and third in turn.
+        # Each network comes first, second and third in turn; within a run, what comes first warms up for what comes next.
         nets=(Mesh IB Socket Mesh IB Socket)
         for net in "${nets[@]:round % 3:3}"; do
-          matrix "figures-$net-$round" switch 4 60 "$net" "switch, round $round" -- "${race[@]}" --only ring
+          matrix "figures-$net-$round" switch 4 60 "$net" "switch, round $round" -- "${race[@]}" --only default,ring
         done
         matrix "figures-ring-$round" ring 4 60 Mesh "ring, round $round" -- "${race[@]}" --only default,ring
       done
