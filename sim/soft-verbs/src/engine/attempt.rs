@@ -151,7 +151,6 @@ impl Exchange<'_> {
         let request = self.request;
         // Only we take receives while the inbound lock is held, so what is seen here stays until it is dropped below.
         let receive = if request.operation.takes_receive() {
-            let _held = self.peer.receives.lock();
             Some(self.fabric.shared.peek_receive(self.peer).ok_or(Stop(Attempt::NoReceive))?)
         } else {
             None
@@ -247,10 +246,7 @@ impl Exchange<'_> {
     }
 
     fn finish_receive(&self, receive: &Receive, status: u32, opcode: u32) {
-        {
-            let _held = self.peer.receives.lock();
-            self.fabric.shared.drop_receive(self.peer);
-        }
+        self.fabric.shared.drop_receive(self.peer);
         let with_imm = self.request.operation.has_imm();
         let wc = abi::Wc {
             wr_id: receive.wr_id,

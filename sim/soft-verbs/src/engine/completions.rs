@@ -22,7 +22,7 @@ impl Fabric {
             return;
         }
         let added = {
-            let _held = cell.push.lock();
+            let _held = cell.push.lock.lock();
             cell.capacity.load(Ordering::Relaxed) != 0 && self.shared.push_completion(cell, entry)
         };
         if !added {

@@ -4,13 +4,14 @@
 //! Tables have fixed places and grow to a high-water mark, so that the pages of slots never used are never touched. Rings of
 //! queues come from the heap behind the tables. Change [`MAGIC`] with any change here.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::lock::ShmLock;
 use crate::plan::MAX_PORTS;
 
 /// Marks an initialised file of this very layout.
-pub const MAGIC: u64 = 0x4d45_5348_5356_0002;
+pub const MAGIC: u64 = 0x4d45_5348_5356_0003;
 /// Bytes of the file, nearly all of them a hole.
 pub const FILE_SIZE: usize = 8 << 30;
 /// Slots of the tables.
@@ -31,6 +32,20 @@ pub const USUAL_GID: u32 = 2;
 
 /// The same while the port has no IPv4 GID.
 pub const NO_GID: u32 = u32::MAX;
+
+/// A value alone in its cache line: what one process writes all the time must not share a line with what another reads, or every
+/// request pays for it.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Apart<T>(pub T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 /// The whole of the shared memory in front of the heap.
 #[repr(C)]
@@ -88,8 +103,8 @@ pub struct PortCell {
     pub rate: AtomicU64,
     /// One way, ns.
     pub latency: AtomicU64,
-    /// Moment (monotonic ns) until which the port sends what was given to it.
-    pub sends_until: AtomicU64,
+    /// Moment (monotonic ns) until which the port sends what was given to it. What follows here changes all the time.
+    pub sends_until: Apart<AtomicU64>,
     /// The same for what arrives.
     pub receives_until: AtomicU64,
     /// Requests carried out that left through this port.
@@ -150,10 +165,6 @@ pub struct CqCell {
     pub capacity: AtomicU32,
     /// The ring's place from the file's start.
     pub ring: AtomicU64,
-    /// Serialises those who add.
-    pub push: ShmLock,
-    /// Entries added, ever (wraps).
-    pub tail: AtomicU32,
     /// What the owner waits for: 0 nothing, 1 a solicited completion, 2 any.
     pub armed: AtomicU32,
     /// FIFO of the completion channel, 0 without one.
@@ -164,10 +175,24 @@ pub struct CqCell {
     pub overrun: AtomicU32,
     /// Port for the counters.
     pub port: AtomicU32,
+    /// Serialises those who add.
+    pub push: Apart<Pushers>,
+    /// Entries added, ever (wraps); the owner polls it.
+    pub tail: Apart<AtomicU32>,
     /// Serialises those who take.
-    pub pop: ShmLock,
+    pub pop: Apart<ShmLock>,
     /// Entries taken, ever (wraps).
     pub head: AtomicU32,
+}
+
+/// What those have who add to a completion queue.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Pushers {
+    /// One at a time.
+    pub lock: ShmLock,
+    /// Entries taken when they last looked: there is at least as much room.
+    pub head_seen: AtomicU32,
 }
 
 /// One queue pair, as its peer sees it.
@@ -208,16 +233,17 @@ pub struct QpCell {
     pub events: AtomicU32,
     /// An address that can be read while the owner lives.
     pub pulse: AtomicU64,
-    /// Held by the peer while it carries out a request here; the owner takes it to be sure that nothing arrives any more.
-    pub inbound: ShmLock,
-    /// Guards the ring of receives.
-    pub receives: ShmLock,
-    /// The ring's place from the file's start.
+    /// The place of the ring of receives from the file's start.
     pub ring: AtomicU64,
     /// Receives it holds, a power of two.
     pub capacity: AtomicU32,
+    /// Held by the peer while it carries out a request here; the owner takes it to be sure that nothing arrives any more. Whoever holds it
+    /// may take receives.
+    pub inbound: Apart<ShmLock>,
     /// Receives taken, ever (wraps).
-    pub head: AtomicU32,
+    pub head: Apart<AtomicU32>,
+    /// Serialises those who post receives.
+    pub receives: Apart<ShmLock>,
     /// Receives posted, ever (wraps).
     pub tail: AtomicU32,
 }

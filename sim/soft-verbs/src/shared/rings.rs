@@ -49,12 +49,16 @@ pub fn receive_bytes(capacity: u32) -> usize {
 }
 
 impl Shared {
-    /// Adds a completion; false if there is no room. The caller holds `cell.push`.
+    /// Adds a completion; false if there is no room. The caller holds `cell.push.lock`.
     pub fn push_completion(&self, cell: &CqCell, entry: &Completion) -> bool {
         let capacity = cell.capacity.load(Ordering::Relaxed);
         let tail = cell.tail.load(Ordering::Relaxed);
-        if tail.wrapping_sub(cell.head.load(Ordering::Acquire)) >= capacity {
-            return false;
+        if tail.wrapping_sub(cell.push.head_seen.load(Ordering::Relaxed)) >= capacity {
+            let head = cell.head.load(Ordering::Acquire);
+            cell.push.head_seen.store(head, Ordering::Relaxed);
+            if tail.wrapping_sub(head) >= capacity {
+                return false;
+            }
         }
         let Some(slot) = self.slot::<Completion>(cell.ring.load(Ordering::Relaxed), capacity, tail) else {
             return false;
@@ -86,7 +90,8 @@ impl Shared {
     pub fn push_receive(&self, cell: &QpCell, wr_id: u64, sges: &[Sge]) -> bool {
         let capacity = cell.capacity.load(Ordering::Relaxed);
         let tail = cell.tail.load(Ordering::Relaxed);
-        if sges.len() > MAX_SGE || tail.wrapping_sub(cell.head.load(Ordering::Relaxed)) >= capacity {
+        // Acquire: pairs with the release in `drop_receive`, after which the slot is not read any more.
+        if sges.len() > MAX_SGE || tail.wrapping_sub(cell.head.load(Ordering::Acquire)) >= capacity {
             return false;
         }
         let Some(slot) = self.slot::<Receive>(cell.ring.load(Ordering::Relaxed), capacity, tail) else { return false };
@@ -101,7 +106,7 @@ impl Shared {
         true
     }
 
-    /// The oldest receive, which stays. The caller holds `cell.receives`.
+    /// The oldest receive, which stays. The caller holds `cell.inbound`.
     pub fn peek_receive(&self, cell: &QpCell) -> Option<Receive> {
         if is_empty(&cell.head, &cell.tail) {
             return None;
@@ -115,7 +120,7 @@ impl Shared {
         Some(receive)
     }
 
-    /// Drops the oldest receive. The caller holds `cell.receives` and has seen it with [`Self::peek_receive`].
+    /// Drops the oldest receive. The caller holds `cell.inbound` and has seen it with [`Self::peek_receive`].
     pub fn drop_receive(&self, cell: &QpCell) {
         let head = cell.head.load(Ordering::Relaxed);
         cell.head.store(head.wrapping_add(1), Ordering::Release);

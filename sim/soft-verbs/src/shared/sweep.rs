@@ -70,7 +70,7 @@ impl Shared {
             return None;
         };
         cell.generation.fetch_add(1, Ordering::Relaxed);
-        for word in [&cell.tail, &cell.head, &cell.armed, &cell.fifo, &cell.overrun] {
+        for word in [&*cell.tail, &cell.head, &cell.push.head_seen, &cell.armed, &cell.fifo, &cell.overrun] {
             word.store(0, Ordering::Relaxed);
         }
         cell.capacity.store(capacity, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Shared {
 
     /// Gives a completion queue back.
     pub fn free_cq(&self, cell: &CqCell) {
-        let push = cell.push.lock();
+        let push = cell.push.lock.lock();
         let _held = self.tables().allocation.lock();
         let capacity = cell.capacity.swap(0, Ordering::Relaxed);
         if capacity != 0 {
@@ -102,7 +102,7 @@ impl Shared {
             cell.owner.store(0, Ordering::Release);
             return None;
         };
-        for word in [&cell.tail, &cell.head, &cell.state, &cell.access, &cell.peer, &cell.peer_port] {
+        for word in [&cell.tail, &*cell.head, &cell.state, &cell.access, &cell.peer, &cell.peer_port] {
             word.store(0, Ordering::Relaxed);
         }
         cell.capacity.store(capacity, Ordering::Relaxed);
