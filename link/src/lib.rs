@@ -68,8 +68,8 @@ pub const MAX_MESSAGE: usize = 1024;
 
 /// Bytes of a board: memory of an end that its peer writes without anybody being told. Only links over verbs have boards.
 pub const BOARD: usize = 2048;
-/// Longest write on a board, in bytes: a cache line, which is written in one piece if the write does not cross one.
-pub const MAX_SMALL: usize = 64;
+/// Longest write on a board, in bytes. What lies in one cache line is written in one piece; lines may come in any order.
+pub const MAX_SMALL: usize = 128;
 
 /// Names memory that an endpoint exposed to its peer. Zero is never a valid key.
 ///

@@ -28,6 +28,11 @@ struct Receive {
     parts: u8,
 }
 
+/// Receives that the sender knows of and has not filled, at or below which it is told of new ones at once. Above, it has enough to go on with.
+pub const FEW: u32 = 2;
+/// New receives that are announced together at the latest: as many clear-to-sends as fit one small write.
+pub const TOGETHER: u32 = 4;
+
 /// A receive that has just become complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
@@ -47,6 +52,11 @@ pub struct RecvFlow {
     /// Count last acknowledged.
     acked: u32,
     acks: Acks,
+    /// Receives before this one are announced, and those before `announcing` are to be.
+    announced: u32,
+    announcing: u32,
+    /// Receives announced and not complete.
+    unfilled: u32,
 }
 
 impl Default for RecvFlow {
@@ -58,11 +68,20 @@ impl Default for RecvFlow {
 impl RecvFlow {
     /// A connection with nothing posted.
     pub fn new(acks: Acks) -> Self {
-        Self { receives: [Receive::default(); DEPTH], tail: 0, head: 0, acked: 0, acks }
+        Self {
+            receives: [Receive::default(); DEPTH],
+            tail: 0,
+            head: 0,
+            acked: 0,
+            acks,
+            announced: 0,
+            announcing: 0,
+            unfilled: 0,
+        }
     }
 
-    /// Posts a receive of `capacity` bytes and answers its place and message number; `None` if [`DEPTH`] are open. The caller then
-    /// sends the clear-to-send of that number on every lane.
+    /// Posts a receive of `capacity` bytes and answers its place and message number; `None` if [`DEPTH`] are open.
+    /// [`RecvFlow::poll_clear`] then says when the sender is to be told.
     pub fn post(&mut self, capacity: u64) -> Option<(u32, u32)> {
         let seq = self.tail;
         let place = seq as usize % DEPTH;
@@ -101,6 +120,7 @@ impl RecvFlow {
             return Ok(None);
         }
         receive.state = State::Complete;
+        self.unfilled = self.unfilled.saturating_sub(1);
         let arrived = Arrived { place: place as u32, len: receive.got };
         while self.head != self.tail
             && self.receives[self.head as usize % DEPTH].seq == self.head
@@ -112,6 +132,23 @@ impl RecvFlow {
             self.acked = self.head;
         }
         Ok(Some(arrived))
+    }
+
+    /// The next receive whose clear-to-send is to be sent on every lane, if one is. At once where the receiver acknowledges. Where the link
+    /// does, a clear-to-send costs as much as a small message, and several that lie side by side cost as much as one: then they wait for
+    /// each other while the sender has others left. Ask after every post and every notification.
+    pub fn poll_clear(&mut self) -> Option<u32> {
+        if self.announced == self.announcing {
+            let waiting = self.tail.wrapping_sub(self.announced);
+            if waiting == 0 || self.acks == Acks::Link && waiting < TOGETHER && self.unfilled > FEW {
+                return None;
+            }
+            self.announcing = self.tail;
+        }
+        let seq = self.announced;
+        self.announced = seq.wrapping_add(1);
+        self.unfilled += 1;
+        Some(seq)
     }
 
     /// The count to acknowledge, if that is for the receiver to do and it has grown since last asked.

@@ -94,3 +94,59 @@ fn where_the_link_acknowledges_nothing_is_said_and_places_come_free() {
         assert_eq!(flow.open(), 0);
     }
 }
+
+#[test]
+fn the_sender_is_told_of_receives_together_while_it_has_others_left() {
+    let mut flow = RecvFlow::new(Acks::Link);
+    let post = |flow: &mut RecvFlow| {
+        flow.post(8).unwrap();
+        std::iter::from_fn(|| flow.poll_clear()).collect::<Vec<_>>()
+    };
+    // given a sender that knows of few receives, then it is told of the next at once
+    assert_eq!((0..FEW + 1).map(|_| post(&mut flow)).collect::<Vec<_>>(), [vec![0], vec![1], vec![2]]);
+    // when it has more than a few left, then the next ones wait until they are enough for one write
+    for _ in 1..TOGETHER {
+        assert_eq!(post(&mut flow), []);
+    }
+    assert_eq!(post(&mut flow), [3, 4, 5, 6]);
+    assert_eq!(post(&mut flow), []);
+    // or until it has few left again
+    for seq in 0..4 {
+        flow.on_note(Note { seq, last: true, parts: 1 }, 8).unwrap().unwrap();
+        assert_eq!(flow.poll_clear(), None, "{seq}");
+    }
+    flow.on_note(Note { seq: 4, last: true, parts: 1 }, 8).unwrap().unwrap();
+    assert_eq!(std::iter::from_fn(|| flow.poll_clear()).collect::<Vec<_>>(), [7]);
+    // and where the receiver acknowledges nothing ever waits
+    let mut flow = RecvFlow::new(Acks::Receiver);
+    assert_eq!((0..4).map(|_| post(&mut flow)).collect::<Vec<_>>(), [[0], [1], [2], [3]]);
+}
+
+#[test]
+fn no_sender_is_left_without_a_receive_that_is_posted() {
+    // given any order of posts and arrivals, then whenever receives are open the sender knows of one, and in the order posted
+    for seed in 1..200_u64 {
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as u32
+        };
+        let (mut flow, mut told, mut filled, mut posted) = (RecvFlow::new(Acks::Link), 0_u32, 0_u32, 0_u32);
+        for step in 0..400 {
+            if random() % 2 == 0 && posted - filled < DEPTH as u32 {
+                let (place, _) = flow.post(8).unwrap();
+                assert_eq!(place, posted % DEPTH as u32);
+                posted += 1;
+            } else if filled < told {
+                flow.on_note(Note { seq: filled as u8, last: true, parts: 1 }, 8).unwrap().unwrap();
+                assert_eq!(flow.take(filled % DEPTH as u32), Some(8));
+                filled += 1;
+            }
+            while let Some(seq) = flow.poll_clear() {
+                assert_eq!(seq, told, "seed {seed}, step {step}");
+                told += 1;
+            }
+            assert!(told <= posted && (posted == filled || told > filled), "seed {seed}, step {step}");
+        }
+    }
+}

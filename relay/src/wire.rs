@@ -436,7 +436,7 @@ impl Note {
 
 /// Places of a board: where the receiver of a direct connection leaves clear-to-sends for the sender, if the link has boards. The receiver is at most twice [`DEPTH`](crate::send::DEPTH) messages ahead of what the sender knows to be done.
 pub const BOARD_PLACES: u32 = 2 * crate::send::DEPTH as u32;
-/// Bytes of a place: four words, so that it lies in one cache line and a NIC writes it in one piece.
+/// Bytes of a place: four words, so that it lies in one cache line and a NIC writes it in one piece; several may be written at once.
 pub const BOARD_ENTRY: usize = 32;
 
 /// A clear-to-send as it lies on the sender's board, at place `seq % BOARD_PLACES`: base, capacity, key, and the message's number plus one

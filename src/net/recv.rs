@@ -5,11 +5,11 @@
 //! thread (NCCL's progress thread); no lock, allocation, log or clock per message. How the sender is told: see [`super::send`].
 
 use mesh_link::memory::Window;
-use mesh_link::{Event, Key};
+use mesh_link::{Event, Key, MAX_SMALL};
 use mesh_relay::agent::Incoming;
 use mesh_relay::recv::{Arrived, RecvFlow};
 use mesh_relay::send::{Acks, DEPTH, FlowError, MAX_LANES};
-use mesh_relay::wire::{BoardEntry, Msg, Note};
+use mesh_relay::wire::{BOARD_ENTRY, BoardEntry, Msg, Note};
 
 use super::NetError;
 use super::lanes::{Fault, Lanes};
@@ -22,6 +22,8 @@ pub(crate) struct RecvConn {
     lanes: Lanes,
     /// Where each open receive's buffer is writable, by lane.
     keys: [[Option<Key>; MAX_LANES]; DEPTH],
+    /// Clear-to-sends of open receives, by place and lane.
+    clears: [[Option<BoardEntry>; MAX_LANES]; DEPTH],
     /// Whether clear-to-sends go on the sender's boards.
     boards: bool,
     closed: Option<u16>,
@@ -45,7 +47,7 @@ impl RecvConn {
         let boards = incoming.relays == 0 && incoming.lanes.iter().all(|lane| lane.board().is_some());
         let flow = RecvFlow::new(if boards { Acks::Link } else { Acks::Receiver });
         let lanes = Lanes::new(node, incoming.lanes, "from", peer);
-        Ok(Self { flow, lanes, keys: [[None; MAX_LANES]; DEPTH], boards, closed })
+        Ok(Self { flow, lanes, keys: [[None; MAX_LANES]; DEPTH], clears: [[None; MAX_LANES]; DEPTH], boards, closed })
     }
 
     /// Whether all that was said so far has left.
@@ -70,23 +72,55 @@ impl RecvConn {
                 Ok((key, base)) => {
                     self.keys[place as usize][lane] = Some(key);
                     let capacity = buffer.len() as u64;
-                    self.clear_to_send(lane, BoardEntry { seq, key: key.raw(), base, capacity })?;
+                    self.clears[place as usize][lane] = Some(BoardEntry { seq, key: key.raw(), base, capacity });
                 }
                 Err(source) => self.lanes.post_failed(lane, source)?,
             }
         }
-        self.lanes.flush(u32::MAX);
+        self.announce()?;
         Ok(Some(place))
     }
 
-    /// Tells the sender, on one lane, that a receive is posted.
-    fn clear_to_send(&mut self, lane: usize, entry: BoardEntry) -> Result<(), NetError> {
-        if self.boards {
-            let posted = self.lanes.endpoints[lane].post_on_board(BoardEntry::place(entry.seq), &entry.encode());
-            return posted.or_else(|source| self.lanes.post_failed(lane, source));
+    /// Tells the sender, on every lane, of receives that it is to know of now.
+    fn announce(&mut self) -> Result<(), NetError> {
+        let Some(first) = self.flow.poll_clear() else { return Ok(()) };
+        let mut end = first.wrapping_add(1);
+        while let Some(seq) = self.flow.poll_clear() {
+            end = seq.wrapping_add(1);
         }
-        let BoardEntry { seq, key, base, capacity } = entry;
-        self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key, base, capacity })
+        for lane in 0..self.lanes.endpoints.len() {
+            let mut seq = first;
+            while seq != end {
+                seq = seq.wrapping_add(self.clear_to_send(lane, seq, end)?);
+            }
+        }
+        self.lanes.flush(u32::MAX);
+        Ok(())
+    }
+
+    /// Tells the sender on one lane of receive `seq`, and of as many of those after it and before `end` as one post holds; how many.
+    fn clear_to_send(&mut self, lane: usize, seq: u32, end: u32) -> Result<u32, NetError> {
+        let entry = |seq: u32| {
+            self.clears[seq as usize % DEPTH][lane].unwrap_or(BoardEntry { seq, key: 0, base: 0, capacity: 0 })
+        };
+        if !self.boards {
+            let BoardEntry { seq, key, base, capacity } = entry(seq);
+            return self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key, base, capacity }).map(|()| 1);
+        }
+        let mut bytes = [0; MAX_SMALL];
+        let mut count = 0;
+        for place in bytes.as_chunks_mut::<BOARD_ENTRY>().0 {
+            let next = seq.wrapping_add(count);
+            // Side by side as long as the board does not begin anew.
+            if next == end || count > 0 && BoardEntry::place(next) == 0 {
+                break;
+            }
+            *place = entry(next).encode();
+            count += 1;
+        }
+        let posted =
+            self.lanes.endpoints[lane].post_on_board(BoardEntry::place(seq), &bytes[..count as usize * BOARD_ENTRY]);
+        posted.or_else(|source| self.lanes.post_failed(lane, source)).map(|()| count)
     }
 
     /// Whether the receive in this slot is whole, with the size that was sent. Frees the slot then.
@@ -141,6 +175,7 @@ impl RecvConn {
             }
             self.lanes.flush(u32::MAX);
         }
+        self.announce()?;
         self.lanes.check_closed(self.closed, self.flow.open())?;
         Ok(any)
     }

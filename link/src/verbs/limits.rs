@@ -35,7 +35,7 @@ impl Default for VerbsLimits {
     fn default() -> Self {
         Self {
             receives: 256,
-            inline: 64,
+            inline: 128,
             timeout: 17,
             retries: 6,
             rnr_retries: 6,

@@ -64,6 +64,8 @@ pub(super) struct Conn {
     pub(super) buffers: Vec<Buffer>,
     pub(super) slots: (u32, u32),
     pub(super) acknowledged: bool,
+    /// Receives posted of which the sender was not told: number, lane, key, capacity.
+    pub(super) unannounced: VecDeque<(u32, PipeEnd, u32, u64)>,
     /// The receiver's code, if it has closed and reports of its links are still awaited.
     pub(super) sender_told: Option<u16>,
     pub(super) began: Time,
@@ -88,6 +90,7 @@ impl Conn {
         Self {
             acknowledged: spec.messages.is_empty(),
             sender_told: None,
+            unannounced: VecDeque::new(),
             spec,
             token,
             name,

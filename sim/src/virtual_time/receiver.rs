@@ -92,6 +92,7 @@ impl World {
             }
         }
         while self.post_receive(conn) {}
+        self.announce(conn);
         let c = &self.conns[conn];
         if c.receiver.done == total && c.closes(Who::Receiver) {
             self.end_receiver(conn, Ending::Closed, Some(0), true);
@@ -124,12 +125,24 @@ impl World {
         for end in lanes {
             let key = self.fresh_key();
             self.side_mut(end).exposed.insert(key, Region::Buffer { conn, seq });
-            self.send_message(end, &Msg::Cts { stream: 0, seq, key, base: 0, capacity });
+            self.conns[conn].unannounced.push_back((seq, end, key, capacity));
         }
         if let Some(at) = paused {
             self.schedule(at, What::Poke { conn, by: Who::Receiver });
         }
         true
+    }
+
+    /// Sends the clear-to-sends that are due.
+    fn announce(&mut self, conn: usize) {
+        while let Some(due) = self.conns[conn].receiver.flow.as_mut().and_then(RecvFlow::poll_clear) {
+            while let Some((seq, end, key, capacity)) =
+                self.conns[conn].unannounced.front().copied().filter(|u| u.0 == due)
+            {
+                self.conns[conn].unannounced.pop_front();
+                self.send_message(end, &Msg::Cts { stream: 0, seq, key, base: 0, capacity });
+            }
+        }
     }
 
     pub(super) fn end_receiver(&mut self, conn: usize, ending: Ending, tell: Option<u16>, graceful: bool) {
