@@ -102,3 +102,14 @@ fn events_that_come_late_wake_relays_all_the_same() {
     let what = "--shape ring --nodes 6 --collective send-recv --distance 3 --sizes 4,8K --repeat 3 --iters 400";
     assert!(relayed(&rows(&format!("{what} --soft-verbs-set wake-delay=20000"))) > 0);
 }
+
+#[test]
+fn devices_that_are_slow_to_free_their_queues_pass() {
+    // given devices that carry out requests later, at a rate, and free a place in a queue only when its completion was taken
+    let slow = "--soft-verbs-set strict=on --soft-verbs-set engine=clock --soft-verbs-set latency=2000";
+    for what in
+        ["--shape ring --nodes 6 --collective all-to-all", "--shape ring --nodes 4 --rails 2 --collective all-reduce"]
+    {
+        assert!(!rows(&format!("{what} --sizes 4,8K,1M --iters 4 {slow}")).is_empty());
+    }
+}

@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - [`wire`]: chunk headers and control messages, as bytes;
+//! - [`board`]: clear-to-sends where links need no message for them;
 //! - [`send`], [`recv`]: the two ends of a connection, as state machines;
 //! - [`engine`]: the node's agent as one state machine: path set-up, relaying, teardown;
 //! - [`agent`]: the thread that runs the engine over real links;
@@ -12,6 +13,7 @@
 //! or clocks.
 
 pub mod agent;
+pub mod board;
 pub mod code;
 pub mod engine;
 pub mod recv;

@@ -434,53 +434,6 @@ impl Note {
     }
 }
 
-/// Places of a board: where the receiver of a direct connection leaves clear-to-sends for the sender, if the link has boards. The receiver is at most twice [`DEPTH`](crate::send::DEPTH) messages ahead of what the sender knows to be done.
-pub const BOARD_PLACES: u32 = 2 * crate::send::DEPTH as u32;
-/// Bytes of a place: four words, so that it lies in one cache line and a NIC writes it in one piece; several may be written at once.
-pub const BOARD_ENTRY: usize = 32;
-
-/// A clear-to-send as it lies on the sender's board, at place `seq % BOARD_PLACES`: base, capacity, key, and the message's number plus one
-/// as the mark that the rest is there. Words, each little endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BoardEntry {
-    /// Message.
-    pub seq: u32,
-    /// Key of the receive buffer.
-    pub key: u32,
-    /// What is to be added to offsets in the buffer.
-    pub base: u64,
-    /// Bytes the buffer holds.
-    pub capacity: u64,
-}
-
-impl BoardEntry {
-    /// Offset of the place of message `seq`.
-    pub const fn place(seq: u32) -> usize {
-        (seq % BOARD_PLACES) as usize * BOARD_ENTRY
-    }
-
-    /// The last word of the place of message `seq`, once its entry is there. Never 0 or what an earlier round left.
-    pub const fn mark(seq: u32) -> u64 {
-        seq as u64 + 1
-    }
-
-    /// As it is written.
-    pub fn encode(&self) -> [u8; BOARD_ENTRY] {
-        let mut bytes = [0; BOARD_ENTRY];
-        bytes[0..8].copy_from_slice(&self.base.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.capacity.to_le_bytes());
-        bytes[16..24].copy_from_slice(&u64::from(self.key).to_le_bytes());
-        bytes[24..32].copy_from_slice(&Self::mark(self.seq).to_le_bytes());
-        bytes
-    }
-
-    /// From the words of a place whose mark is that of `seq`.
-    pub const fn decode(seq: u32, base: u64, capacity: u64, key: u64) -> Self {
-        // The cast is exact for what a peer of ours wrote; a wrong key is refused by the NIC.
-        Self { seq, key: key as u32, base, capacity }
-    }
-}
-
 fn preface(out: &mut Vec<u8>, kind: u8) {
     out.push(kind);
     out.extend_from_slice(&MAGIC.to_le_bytes());

@@ -136,21 +136,3 @@ fn a_long_refusal_is_clipped_at_a_character() {
     let Ok(Msg::Refused { why, .. }) = Msg::decode(&bytes) else { panic!("refusal lost") };
     assert_eq!(why.text, "é".repeat(MAX_TEXT / 2));
 }
-
-#[test]
-fn a_place_of_the_board_tells_its_rounds_apart() {
-    // given entries of two messages that share a place
-    let entry = |seq| BoardEntry { seq, key: 9, base: u64::MAX - 1, capacity: 1 << 40 };
-    for seq in [0, 1, BOARD_PLACES - 1, u32::MAX] {
-        let next = seq.wrapping_add(BOARD_PLACES);
-        assert_eq!(BoardEntry::place(seq), BoardEntry::place(next));
-        // then their marks differ, from each other and from memory that was never written
-        assert!(BoardEntry::mark(seq) != 0 && BoardEntry::mark(seq) != BoardEntry::mark(next));
-        // and an entry reads as it was written, the mark in the last word
-        let bytes = entry(seq).encode();
-        let word = |k: usize| u64::from_le_bytes(bytes[8 * k..8 * k + 8].try_into().unwrap());
-        assert_eq!(word(3), BoardEntry::mark(seq));
-        assert_eq!(BoardEntry::decode(seq, word(0), word(1), word(2)), entry(seq));
-    }
-    assert_eq!(BoardEntry::place(BOARD_PLACES - 1) + BOARD_ENTRY, BOARD_PLACES as usize * BOARD_ENTRY);
-}

@@ -7,9 +7,10 @@
 use mesh_link::memory::Window;
 use mesh_link::{Event, Key, MAX_SMALL};
 use mesh_relay::agent::Incoming;
+use mesh_relay::board::{BOARD_ENTRY, BoardEntry};
 use mesh_relay::recv::{Arrived, RecvFlow};
 use mesh_relay::send::{Acks, DEPTH, FlowError, MAX_LANES};
-use mesh_relay::wire::{BOARD_ENTRY, BoardEntry, Msg, Note};
+use mesh_relay::wire::{Msg, Note};
 
 use super::NetError;
 use super::lanes::{Fault, Lanes};

@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering;
 use mesh_link::memory::{Window, from_device_barrier};
 use mesh_link::{Event, Key, Target};
 use mesh_relay::agent::Outgoing;
+use mesh_relay::board::BoardEntry;
 use mesh_relay::engine::SendPath;
 use mesh_relay::send::{Acks, DEPTH, SendFlow, SendMode, SendTarget, SendWait};
-use mesh_relay::wire::{BoardEntry, Msg};
+use mesh_relay::wire::Msg;
 
 use super::NetError;
 use super::lanes::{Fault, Lanes};
