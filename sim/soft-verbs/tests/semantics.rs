@@ -151,8 +151,8 @@ fn reads_and_atomics() {
     }
 }
 
-/// What the sender gets for one write with a bad aim: the status, and whether the peer broke too.
-fn refused(aim: impl FnOnce(&mut Address) -> (u64, usize), options: Options, opcode: u32) {
+/// What both ends get for one request with a bad aim: status `told` at the sender, `event` at the peer.
+fn refused(aim: impl FnOnce(&mut Address) -> (u64, usize), options: Options, opcode: u32, (told, event): (u32, u32)) {
     let verbs = Verbs::load();
     let (a, b) = pair(&verbs, 4096, options);
     let mut to = b.address();
@@ -163,28 +163,36 @@ fn refused(aim: impl FnOnce(&mut Address) -> (u64, usize), options: Options, opc
     assert_eq!(a.post(write_to(&to, 0, 2, 0), &mut [a.sge(0, 8)]), 0);
     // unsignalled or not, the failed request and all after it complete
     let wc = a.wait();
-    assert_eq!((wc.wr_id, wc.status), (1, IBV_WC_REM_ACCESS_ERR));
+    assert_eq!((wc.wr_id, wc.status), (1, told));
     let wc = a.wait();
     assert_eq!((wc.wr_id, wc.status), (2, IBV_WC_WR_FLUSH_ERR));
     assert_eq!(a.state(), IBV_QPS_ERR);
     // and the peer's receives are flushed, its program told
     let wc = b.wait();
     assert_eq!((wc.wr_id, wc.status), (5, IBV_WC_WR_FLUSH_ERR));
-    let event = b.event();
-    assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
-    assert_eq!(event.element, b.qp.addr() as u64);
+    let seen = b.event();
+    assert_eq!(seen.event_type, event);
+    assert_eq!(seen.element, b.qp.addr() as u64);
     assert!(b.memory.iter().all(|&byte| byte == 0));
 }
 
 fn access_errors() {
     let all = Options::default();
-    // given a key that is wrong, a stretch beyond the region at either side, or a right that is missing, then it is refused
-    refused(|to| ((to.rkey ^= 1, 0).1, 8), all, IBV_WR_RDMA_WRITE);
-    refused(|_| (4096 - 7, 8), all, IBV_WR_RDMA_WRITE);
-    refused(|to| ((to.address -= 1, 0).1, 8), all, IBV_WR_RDMA_WRITE);
+    let access = (IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    // given a key that is wrong, a stretch beyond the region at either side, or a right that the region lacks, then it is refused
+    refused(|to| ((to.rkey ^= 1, 0).1, 8), all, IBV_WR_RDMA_WRITE, access);
+    refused(|_| (4096 - 7, 8), all, IBV_WR_RDMA_WRITE, access);
+    refused(|to| ((to.address -= 1, 0).1, 8), all, IBV_WR_RDMA_WRITE, access);
     let local = Options { access: IBV_ACCESS_LOCAL_WRITE, ..all };
-    refused(|_| (0, 8), local, IBV_WR_RDMA_WRITE);
-    refused(|_| (0, 8), local, IBV_WR_RDMA_READ);
+    refused(|_| (0, 8), local, IBV_WR_RDMA_WRITE, access);
+    refused(|_| (0, 8), local, IBV_WR_RDMA_READ, access);
+    // given a right that the queue pair lacks, then it is an invalid request, whatever the key, and with nothing to write too
+    let invalid = (IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+    let deaf = Options { pair_access: 0, ..all };
+    for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP] {
+        refused(|to| ((to.rkey ^= 1, 0).1, 8), deaf, opcode, invalid);
+    }
+    refused(|_| (0, 0), deaf, IBV_WR_RDMA_WRITE, invalid);
 }
 
 fn local_errors() {

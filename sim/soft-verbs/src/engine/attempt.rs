@@ -149,6 +149,12 @@ struct Exchange<'a> {
 impl Exchange<'_> {
     fn carry_out(&self) -> Result<(), Stop> {
         let request = self.request;
+        // What the queue pair is not set up for is no matter of keys, nor of receives.
+        let needs = request.operation.needs();
+        if self.peer.access.load(Ordering::Relaxed) & needs != needs {
+            self.break_peer(abi::IBV_EVENT_QP_REQ_ERR);
+            return Err(abi::IBV_WC_REM_INV_REQ_ERR.into());
+        }
         // Only we take receives while the inbound lock is held, so what is seen here stays until it is dropped below.
         let receive = if request.operation.takes_receive() {
             Some(self.fabric.shared.peek_receive(self.peer).ok_or(Stop(Attempt::NoReceive))?)
@@ -158,8 +164,8 @@ impl Exchange<'_> {
         match (request.operation, &receive) {
             (Operation::Send | Operation::SendImm, Some(receive)) => self.fill(receive)?,
             (Operation::CompareSwap | Operation::FetchAdd, _) => self.atomic()?,
-            (Operation::Read, _) => self.remote_copy(Way::In, abi::IBV_ACCESS_REMOTE_READ)?,
-            _ => self.remote_copy(Way::Out, abi::IBV_ACCESS_REMOTE_WRITE)?,
+            (Operation::Read, _) => self.remote_copy(Way::In)?,
+            _ => self.remote_copy(Way::Out)?,
         }
         if let Some(receive) = receive {
             let opcode = match request.operation {
@@ -171,18 +177,17 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    fn remote_copy(&self, way: Way, needs: u32) -> Result<(), Stop> {
+    fn remote_copy(&self, way: Way) -> Result<(), Stop> {
         // As on hardware, a request without data looks at no key.
         if self.request.length == 0 {
             return Ok(());
         }
-        self.with_remote(self.request.length, needs, |span| copy(self.pid, way, self.here, &[span]))
+        self.with_remote(self.request.length, |span| copy(self.pid, way, self.here, &[span]))
     }
 
-    fn with_remote(&self, length: u64, needs: u32, work: impl FnOnce(Span) -> io::Result<()>) -> Result<(), Stop> {
+    fn with_remote(&self, length: u64, work: impl FnOnce(Span) -> io::Result<()>) -> Result<(), Stop> {
         let (peer, request) = (self.peer, self.request);
-        let allowed = peer.access.load(Ordering::Relaxed) & needs == needs;
-        let found = self.fabric.place(peer, request.rkey, request.remote, length, needs).filter(|_| allowed);
+        let found = self.fabric.place(peer, request.rkey, request.remote, length, request.operation.needs());
         let Some((span, region)) = found else {
             self.break_peer(abi::IBV_EVENT_QP_ACCESS_ERR);
             return Err(abi::IBV_WC_REM_ACCESS_ERR.into());
@@ -232,7 +237,7 @@ impl Exchange<'_> {
         let _held = self.fabric.shared.tables().atomics.lock();
         let mut old = 0u64;
         let word = |value: &mut u64| Span { address: (&raw mut *value).expose_provenance() as u64, length: 8 };
-        self.with_remote(8, abi::IBV_ACCESS_REMOTE_ATOMIC, |span| {
+        self.with_remote(8, |span| {
             copy(self.pid, Way::In, &[word(&mut old)], &[span])?;
             let mut new = match request.operation {
                 Operation::CompareSwap if old == request.compare => request.swap,

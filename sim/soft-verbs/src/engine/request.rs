@@ -47,6 +47,16 @@ impl Operation {
         }
     }
 
+    /// `IBV_ACCESS_*` that the peer's queue pair and region must grant.
+    pub fn needs(self) -> u32 {
+        match self {
+            Self::Write | Self::WriteImm => abi::IBV_ACCESS_REMOTE_WRITE,
+            Self::Read => abi::IBV_ACCESS_REMOTE_READ,
+            Self::CompareSwap | Self::FetchAdd => abi::IBV_ACCESS_REMOTE_ATOMIC,
+            Self::Send | Self::SendImm => 0,
+        }
+    }
+
     /// Whether data goes from the peer to the sender.
     pub fn fetches(self) -> bool {
         matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)

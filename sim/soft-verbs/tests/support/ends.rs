@@ -52,7 +52,10 @@ pub struct Options {
     pub sends: u32,
     pub receives: u32,
     pub cqe: i32,
+    /// Of the region.
     pub access: u32,
+    /// Of the queue pair.
+    pub pair_access: u32,
     pub channel: bool,
     pub timeout: u8,
     pub retries: u8,
@@ -63,7 +66,18 @@ impl Default for Options {
     fn default() -> Self {
         let access =
             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-        Self { sends: 64, receives: 64, cqe: 256, access, channel: false, timeout: 8, retries: 1, rnr_retries: 7 }
+        let pair_access = access;
+        Self {
+            sends: 64,
+            receives: 64,
+            cqe: 256,
+            access,
+            pair_access,
+            channel: false,
+            timeout: 8,
+            retries: 1,
+            rnr_retries: 7,
+        }
     }
 }
 
@@ -148,8 +162,12 @@ impl<'a> End<'a> {
     }
 
     pub fn to_init(&self) {
-        let mut attr =
-            QpAttr { qp_state: IBV_QPS_INIT, port_num: 1, qp_access_flags: self.options.access, ..QpAttr::default() };
+        let mut attr = QpAttr {
+            qp_state: IBV_QPS_INIT,
+            port_num: 1,
+            qp_access_flags: self.options.pair_access,
+            ..QpAttr::default()
+        };
         let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
         assert_eq!(self.modify(&mut attr, mask), 0);
     }
