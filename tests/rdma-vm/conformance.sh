@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# conformance.sh [soft|uml|qemu] - what verbs promise, case by case, by one C program (conformance.c) where there is no RDMA hardware.
+# conformance.sh [soft|uml|qemu] - what verbs promise, case by case, by one C program (conformance/) where there is no RDMA hardware.
 #
 #   soft   on soft verbs, a userspace libibverbs, with each of its engines: seconds (the default). What the program lets pass as
 #          a known deviation of soft RoCE is a failure here
@@ -21,7 +21,7 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/mesh-conformance.XXXXXX")
 fabric=
 trap 'rm -rf "$folder" ${fabric:+"$fabric"}' EXIT
 mkdir "$folder/bin"
-cc -std=gnu11 -O1 -Wall -Wextra -Werror -o "$folder/bin/conformance" tests/rdma-vm/conformance.c -libverbs
+cc -std=gnu11 -O1 -Wall -Wextra -Werror -o "$folder/bin/conformance" tests/rdma-vm/conformance/conformance.c -libverbs
 
 case $where in
     soft)
