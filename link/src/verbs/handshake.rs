@@ -5,28 +5,30 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..8 | magic `VERBSLNK` (a frame of the TCP backend begins with `M`) |
-//! | 8..12 | version, 1 |
+//! | 8..12 | version, 2 |
 //! | 12..16 | number of the queue pair, 24 bits |
 //! | 16..20 | first packet sequence number, 24 bits |
 //! | 20..24 | MTU of the port in bytes |
 //! | 24..40 | GID of the port |
 //! | 40..44 | receives posted |
 //! | 44..48 | longest message of the port in bytes |
-//! | 48..56 | address of the word that takes credits |
-//! | 56..60 | its remote key |
+//! | 48..56 | address of [`OPEN`] bytes that the peer may write: first the words for credits and needs, in the second half the board |
+//! | 56..60 | their remote key |
 //! | 60..64 | zero |
 //!
 //! and afterwards [`Control`] frames of 16 bytes: kind, seven zeros, and a number.
 
 use super::port::Gid;
-use crate::LinkError;
+use crate::{BOARD, LinkError};
 
 pub(super) const HELLO: usize = 64;
 pub(super) const CONTROL: usize = 16;
+/// Bytes of an end's memory that the peer may write without having been given a key by the layers above.
+pub(super) const OPEN: u64 = 2 * BOARD as u64;
 
 /// Begins every hello.
 pub(crate) const MAGIC: [u8; 8] = *b"VERBSLNK";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// First byte of every frame of the TCP backend.
 const TCP_MAGIC: u8 = 0x4d;
 
@@ -90,6 +92,7 @@ impl Hello {
             (!RECEIVES.contains(&hello.receives), "impossible number of receives", hello.receives),
             (hello.max_message < 4096, "longest message is below 4096 bytes", hello.max_message),
             (!hello.credit_addr.is_multiple_of(8), "word for credits is not aligned", hello.credit_addr as u32),
+            (hello.credit_addr.checked_add(OPEN).is_none(), "memory beyond the last address", hello.credit_addr as u32),
             (u32_at(60) != 0, "reserved bytes are not zero", u32_at(60)),
         ] {
             if wrong {
@@ -180,7 +183,7 @@ mod tests {
         // given a hello, then it survives the wire
         assert_eq!(Hello::parse(&hello().encode()), Ok(hello()));
         // when one field is wrong, then it is refused
-        for (at, value) in [(0, 0), (7, 0), (8, 2), (15, 1), (19, 1), (20, 1), (41, 0), (43, 1), (48, 1), (60, 1)] {
+        for (at, value) in [(0, 0), (7, 0), (8, 1), (15, 1), (19, 1), (20, 1), (41, 0), (43, 1), (48, 1), (60, 1)] {
             let mut bytes = hello().encode();
             assert_ne!(bytes[at], value, "byte {at}");
             bytes[at] = value;
@@ -189,6 +192,10 @@ mod tests {
         // both sides of the limits
         for (receives, good) in [(7, false), (8, true), (32_768, true), (32_769, false)] {
             assert_eq!(Hello::parse(&Hello { receives, ..hello() }.encode()).is_ok(), good, "{receives}");
+        }
+        let last = 0_u64.wrapping_sub(OPEN) - 8;
+        for (credit_addr, good) in [(last, true), (last + 8, false), (u64::MAX - 7, false)] {
+            assert_eq!(Hello::parse(&Hello { credit_addr, ..hello() }.encode()).is_ok(), good, "{credit_addr:#x}");
         }
         for (max_message, good) in [(4095, false), (4096, true)] {
             assert_eq!(Hello::parse(&Hello { max_message, ..hello() }.encode()).is_ok(), good, "{max_message}");

@@ -189,7 +189,8 @@ impl VerbsEndpoint {
             let need = self.word(NEEDS);
             if need != self.need_seen {
                 self.need_seen = need;
-                self.peer_needs = Some(need - 1);
+                // Never 0 from a peer of ours; from another it means nothing.
+                self.peer_needs = need.checked_sub(1);
             }
             if self.peer_needs.is_some() {
                 self.receiver.repost(&mut self.qp).map_err(|e| LinkError::from_io("ibv_post_recv", &e))?;
