@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use mesh_link::memory::{Window, from_device_barrier};
-use mesh_link::{Event, Key, Target};
+use mesh_link::{Event, Key, LinkError, Target};
 use mesh_relay::agent::Outgoing;
 use mesh_relay::board::BoardEntry;
 use mesh_relay::engine::SendPath;
@@ -153,7 +153,10 @@ impl SendConn {
             };
             fault = outcome.err();
         });
-        self.lanes.polled(lane, fault, polled, self.closed, self.flow.open())
+        // Rails of a peer that has closed in order end one after the other, each with all of its own writes reported.
+        let in_order = self.closed.is_some() && matches!(polled, Err(LinkError::ClosedByPeer { missing: 0 }));
+        let open = if in_order { self.flow.lost_if_closed() } else { self.flow.open() };
+        self.lanes.polled(lane, fault, polled, self.closed, open)
     }
 
     /// Posts what may go and hands it to the links; whether anything was.
