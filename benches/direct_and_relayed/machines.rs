@@ -9,7 +9,7 @@ use std::time::Instant;
 use mesh_relay::engine::{Action, Config, DialId, Engine, LegId, MS};
 use mesh_relay::recv::RecvFlow;
 use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
-use mesh_relay::wire::{ChunkHeader, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Note, Setup};
+use mesh_relay::wire::{ChunkHeader, Clear, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Setup};
 
 use crate::{Effort, Outcome, median};
 
@@ -28,9 +28,9 @@ type Row = (&'static str, f64, Box<dyn FnMut() -> Outcome<()>>);
 pub(crate) fn all(effort: Effort) -> Outcome<()> {
     println!("state machines alone, ns");
     let (mut last, mut trunk) = (Relay::new(2)?, Relay::new(3)?);
-    let mut direct = Ends::new(SendMode::Direct { lanes: 1, stripe: 1 << 16, acks: Acks::Receiver }, 1);
-    let mut rails = Ends::new(SendMode::Direct { lanes: 2, stripe: 512, acks: Acks::Receiver }, 2);
-    let mut relayed = Ends::new(SendMode::Relayed { chunk: CHUNK, slots: 4 }, 1);
+    let mut direct = Ends::new(SendMode::direct(1, 1 << 16, Acks::Receiver));
+    let mut rails = Ends::new(SendMode::direct(2, 512, Acks::Receiver));
+    let mut relayed = Ends::new(SendMode::relayed(CHUNK, 4, Acks::Receiver));
     let mut seq = 0;
     let chunks = f64::from(CHUNKS);
     let mut rows: [Row; 6] = [
@@ -48,7 +48,7 @@ pub(crate) fn all(effort: Effort) -> Outcome<()> {
             1.0,
             Box::new(move || {
                 seq += 1;
-                let header = ChunkHeader { stream: 0, seq, offset: 0, len: CHUNK, last: true };
+                let header = ChunkHeader { stream: 0, seq, at: 0, len: CHUNK, key: 1, parts: 1, last: true };
                 black_box(ChunkHeader::decode(&black_box(header).encode(), CHUNK)?);
                 Ok(())
             }),
@@ -99,6 +99,7 @@ impl Relay {
             hello: 1000 * MS,
             retry: MS,
             strangers: 4,
+            acks: Acks::Receiver,
             ignore_classes: false,
         });
         let mut relay = Self { engine, stream: u32::from(hops > 2), seq: 0, bytes: Vec::new() };
@@ -134,11 +135,11 @@ impl Relay {
         self.seq += 1;
         self.say(
             DOWN,
-            &Msg::Cts { stream: self.stream, seq, key: 5, base: 0, capacity: u64::from(CHUNK) * u64::from(CHUNKS) },
+            &Msg::Cts { stream: self.stream, clear: Clear::new(seq, &[5], 0, u64::from(CHUNK) * u64::from(CHUNKS)) },
         );
         for n in 0..CHUNKS {
-            let offset = u64::from(n) * u64::from(CHUNK);
-            let header = ChunkHeader { stream: 0, seq, offset, len: CHUNK, last: n + 1 == CHUNKS };
+            let at = u64::from(n) * u64::from(CHUNK);
+            let header = ChunkHeader { stream: 0, seq, at, len: CHUNK, key: 5, parts: 1, last: n + 1 == CHUNKS };
             self.engine.on_chunk(1, UP, n, &header.encode(), CHUNK + HEADER_BYTES as u32);
         }
         let (mut used, mut count, mut credits) = ([0; MAX_CREDITS], 0, 0);
@@ -175,28 +176,27 @@ impl Relay {
 struct Ends {
     send: SendFlow,
     recv: RecvFlow,
-    lanes: u8,
+    keys: Vec<u32>,
 }
 
 impl Ends {
-    fn new(mode: SendMode, lanes: u8) -> Self {
-        Self { send: SendFlow::new(mode), recv: RecvFlow::default(), lanes }
+    fn new(mode: SendMode) -> Self {
+        let keys = vec![7; mode.lanes.len()];
+        Self { send: SendFlow::new(mode), recv: RecvFlow::default(), keys }
     }
 
     fn message(&mut self) -> Outcome<()> {
         let len = u64::from(CHUNK) * u64::from(CHUNKS);
         let (there, seq) = self.recv.post(len).ok_or("no room to receive")?;
         let here = self.send.post(len).ok_or("no room to send")?;
-        for lane in 0..self.lanes {
-            self.send.on_cts(lane, seq, 7, 0, len)?;
-        }
+        self.send.on_cts(&Clear::new(seq, &self.keys, 0, len))?;
         while let Some(write) = self.send.poll()? {
-            self.send.on_written(write.id);
+            self.send.on_written(write.lane, write.id);
             let note = match write.target {
                 SendTarget::Buffer { note, .. } => note,
                 SendTarget::Slot { slot, header } => {
-                    self.send.on_credit(slot)?;
-                    Note { seq: header.seq as u8, last: header.last, parts: 1 }
+                    self.send.on_credit(write.lane, slot)?;
+                    header.note()
                 }
             };
             self.recv.on_note(note, u64::from(write.len))?;

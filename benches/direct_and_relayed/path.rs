@@ -16,7 +16,7 @@ use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Out
 use mesh_relay::engine::{Config, ConnectRequest, MS, SendPath};
 use mesh_relay::recv::RecvFlow;
 use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
-use mesh_relay::wire::{HopAddr, Msg, Note};
+use mesh_relay::wire::{Clear, HopAddr, Msg, Note, messages};
 
 use crate::{DEPTH, Outcome, median};
 
@@ -127,6 +127,7 @@ fn config(n: usize, addresses: Vec<Ipv4Addr>) -> AgentConfig {
         hello: 5000 * MS,
         retry: 50 * MS,
         strangers: 64,
+        acks: Acks::Receiver,
         ignore_classes: false,
         addresses,
     };
@@ -189,11 +190,12 @@ struct Sender {
 
 impl Sender {
     fn new(out: Outgoing) -> Outcome<Self> {
-        let (mode, slots) = match out.path {
-            SendPath::Direct => {
-                (SendMode::Direct { lanes: out.lanes.len() as u8, stripe: 64 << 10, acks: Acks::Receiver }, (0, 0))
+        let acks = Acks::Receiver;
+        let (mode, slots) = match &out.path {
+            SendPath::Direct => (SendMode::direct(out.lanes.len() as u8, 64 << 10, acks), (0, 0)),
+            SendPath::Relayed { chunk, slots, .. } => {
+                (SendMode::relayed(*chunk, slots[0].count, acks), (slots[0].key, slots[0].stride))
             }
-            SendPath::Relayed { key, slots, stride, chunk, .. } => (SendMode::Relayed { chunk, slots }, (key, stride)),
         };
         let memory = Slab::new(DEPTH, ROOM)?;
         (0..DEPTH).for_each(|k| assert!(memory.slot(k).write_from(0, &vec![1; ROOM])));
@@ -260,18 +262,22 @@ impl Sender {
 
 fn sender_event(flow: &mut SendFlow, lane: u8, event: &Event<'_>) -> Outcome<()> {
     match event {
-        Event::Written { id } => flow.on_written(*id),
+        Event::Written { id } => flow.on_written(lane, *id),
         Event::Notified { .. } => return Err("a write to a sender".into()),
-        Event::Message(bytes) => match Msg::decode(bytes)? {
-            Msg::Cts { seq, key, base, capacity, .. } => flow.on_cts(lane, seq, key, base, capacity)?,
-            Msg::Ack { count, .. } => flow.on_ack(count)?,
-            Msg::Credit { n, slots } => {
-                for &slot in slots.iter().take(n.into()) {
-                    flow.on_credit(slot)?;
+        Event::Message(frame) => {
+            for msg in messages(frame) {
+                match msg? {
+                    Msg::Cts { clear, .. } => flow.on_cts(&clear)?,
+                    Msg::Ack { count, .. } => flow.on_ack(count)?,
+                    Msg::Credit { n, slots } => {
+                        for &slot in slots.iter().take(n.into()) {
+                            flow.on_credit(lane, slot)?;
+                        }
+                    }
+                    other => return Err(format!("a {} to a sender", other.name()).into()),
                 }
             }
-            other => return Err(format!("a {} to a sender", other.name()).into()),
-        },
+        }
     }
     Ok(())
 }
@@ -300,11 +306,11 @@ impl Receiver {
         let buffer = self.memory.slot(place as usize % DEPTH).sub(0, size).ok_or("too large")?;
         let mut keys = Vec::with_capacity(self.lanes.len());
         for lane in &mut self.lanes {
-            let (key, _) = lane.expose(buffer)?;
-            Msg::Cts { stream: 0, seq, key: key.raw(), base: 0, capacity: size as u64 }.encode(&mut self.bytes);
-            lane.post_message(&self.bytes)?;
-            keys.push(key);
+            keys.push(lane.expose(buffer)?.0);
         }
+        let raw: Vec<_> = keys.iter().map(|key| key.raw()).collect();
+        Msg::Cts { stream: 0, clear: Clear::new(seq, &raw, 0, size as u64) }.encode(&mut self.bytes);
+        self.lanes[0].post_message(&self.bytes)?;
         self.places.push_back((place, size, keys));
         Ok(())
     }
@@ -340,9 +346,7 @@ impl Receiver {
         }
         if let Some(count) = self.flow.poll_ack() {
             Msg::Ack { stream: 0, count }.encode(&mut self.bytes);
-            for lane in &mut self.lanes {
-                lane.post_message(&self.bytes)?;
-            }
+            self.lanes[0].post_message(&self.bytes)?;
             moved = true;
         }
         while let Some((place, size, keys)) = self.places.front()

@@ -30,6 +30,11 @@ impl Backend {
             Self::Verbs(..) => "verbs",
         }
     }
+
+    /// Whether [`Event::Written`] says that a write lies in the peer's memory, and not only that it has left.
+    pub const fn reports_arrival(&self) -> bool {
+        matches!(self, Self::Verbs(..))
+    }
 }
 
 /// An endpoint could not be made.

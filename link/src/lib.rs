@@ -67,7 +67,7 @@ pub const MAX_WRITE: usize = 1 << 30;
 pub const MAX_MESSAGE: usize = 1024;
 
 /// Bytes of a board: memory of an end that its peer writes without anybody being told. Only links over verbs have boards.
-pub const BOARD: usize = 2048;
+pub const BOARD: usize = 4096;
 /// Longest write on a board, in bytes. What lies in one cache line is written in one piece; lines may come in any order.
 pub const MAX_SMALL: usize = 128;
 

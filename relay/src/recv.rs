@@ -30,6 +30,8 @@ struct Receive {
 
 /// Receives that the sender knows of and has not filled, at or below which it is told of new ones at once. Above, it has enough to go on with.
 pub const FEW: u32 = 2;
+/// The same where the sender is told through relays, which takes as long as a few messages.
+pub const FEW_RELAYED: u32 = 4;
 /// New receives that are announced together at the latest: as many clear-to-sends as fit one small write.
 pub const TOGETHER: u32 = 4;
 
@@ -52,6 +54,7 @@ pub struct RecvFlow {
     /// Count last acknowledged.
     acked: u32,
     acks: Acks,
+    few: u32,
     /// Receives before this one are announced, and those before `announcing` are to be.
     announced: u32,
     announcing: u32,
@@ -61,19 +64,20 @@ pub struct RecvFlow {
 
 impl Default for RecvFlow {
     fn default() -> Self {
-        Self::new(Acks::Receiver)
+        Self::new(Acks::Receiver, 0)
     }
 }
 
 impl RecvFlow {
-    /// A connection with nothing posted.
-    pub fn new(acks: Acks) -> Self {
+    /// A connection over so many relays with nothing posted.
+    pub fn new(acks: Acks, relays: u8) -> Self {
         Self {
             receives: [Receive::default(); DEPTH],
             tail: 0,
             head: 0,
             acked: 0,
             acks,
+            few: if relays == 0 { FEW } else { FEW_RELAYED },
             announced: 0,
             announcing: 0,
             unfilled: 0,
@@ -134,13 +138,13 @@ impl RecvFlow {
         Ok(Some(arrived))
     }
 
-    /// The next receive whose clear-to-send is to be sent on every lane, if one is. At once where the receiver acknowledges. Where the link
+    /// The next receive whose clear-to-send is to be sent, if one is. At once where the receiver acknowledges. Where the link
     /// does, a clear-to-send costs as much as a small message, and several that lie side by side cost as much as one: then they wait for
     /// each other while the sender has others left. Ask after every post and every notification.
     pub fn poll_clear(&mut self) -> Option<u32> {
         if self.announced == self.announcing {
             let waiting = self.tail.wrapping_sub(self.announced);
-            if waiting == 0 || self.acks == Acks::Link && waiting < TOGETHER && self.unfilled > FEW {
+            if waiting == 0 || self.acks == Acks::Link && waiting < TOGETHER && self.unfilled > self.few {
                 return None;
             }
             self.announcing = self.tail;

@@ -77,7 +77,7 @@ fn thirty_two_are_open_and_numbers_wrap() {
 
 #[test]
 fn where_the_link_acknowledges_nothing_is_said_and_places_come_free() {
-    let mut flow = RecvFlow::new(Acks::Link);
+    let mut flow = RecvFlow::new(Acks::Link, 0);
     for round in 0..3 {
         // given all receives posted, and not one more
         for _ in 0..DEPTH {
@@ -97,7 +97,7 @@ fn where_the_link_acknowledges_nothing_is_said_and_places_come_free() {
 
 #[test]
 fn the_sender_is_told_of_receives_together_while_it_has_others_left() {
-    let mut flow = RecvFlow::new(Acks::Link);
+    let mut flow = RecvFlow::new(Acks::Link, 0);
     let post = |flow: &mut RecvFlow| {
         flow.post(8).unwrap();
         std::iter::from_fn(|| flow.poll_clear()).collect::<Vec<_>>()
@@ -118,7 +118,7 @@ fn the_sender_is_told_of_receives_together_while_it_has_others_left() {
     flow.on_note(Note { seq: 4, last: true, parts: 1 }, 8).unwrap().unwrap();
     assert_eq!(std::iter::from_fn(|| flow.poll_clear()).collect::<Vec<_>>(), [7]);
     // and where the receiver acknowledges nothing ever waits
-    let mut flow = RecvFlow::new(Acks::Receiver);
+    let mut flow = RecvFlow::new(Acks::Receiver, 0);
     assert_eq!((0..4).map(|_| post(&mut flow)).collect::<Vec<_>>(), [[0], [1], [2], [3]]);
 }
 
@@ -131,7 +131,7 @@ fn no_sender_is_left_without_a_receive_that_is_posted() {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) as u32
         };
-        let (mut flow, mut told, mut filled, mut posted) = (RecvFlow::new(Acks::Link), 0_u32, 0_u32, 0_u32);
+        let (mut flow, mut told, mut filled, mut posted) = (RecvFlow::new(Acks::Link, 0), 0_u32, 0_u32, 0_u32);
         for step in 0..400 {
             if random() % 2 == 0 && posted - filled < DEPTH as u32 {
                 let (place, _) = flow.post(8).unwrap();

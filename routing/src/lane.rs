@@ -1,6 +1,7 @@
 //! A lane: a route pinned to one link a hop.
 
 use crate::{LinkId, NodeId, Route, Router};
+use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
 /// One hop of a lane: a link in one direction.
@@ -49,6 +50,24 @@ impl Router {
         let rails = |(a, b)| self.edge_up(a, b).map_or(0, |edge| self.rails[edge.index()].len());
         let count = route.steps().map(rails).min().unwrap_or(0);
         (0..count).filter_map(|n| self.lane(route, n)).collect()
+    }
+
+    /// The lanes of one connection: of the routes of least cost, in the order of [`choose_nth`](Self::choose_nth) from the `turn`th on, all
+    /// rails, as long as no two lanes share a link; at most `most`. On a ring these are both ways round for nodes that are as far apart
+    /// either way. The first lane is by the `turn`th route, so that what uses one lane only alternates too.
+    pub fn lanes_apart(&self, from: NodeId, to: NodeId, turn: usize, most: usize) -> Vec<(Route, Lane)> {
+        let ways = if self.edge_up(from, to).is_some() { 1 } else { self.all_equal_cost(from, to).len() };
+        let mut used = HashSet::new();
+        let mut found = Vec::new();
+        for route in (turn..turn + ways).filter_map(|n| self.choose_nth(from, to, n)) {
+            for lane in self.lanes(&route) {
+                if found.len() < most && lane.hops.iter().all(|hop| !used.contains(&hop.link)) {
+                    used.extend(lane.hops.iter().map(|hop| hop.link));
+                    found.push((route.clone(), lane));
+                }
+            }
+        }
+        found
     }
 
     /// A lane for each link between two adjacent nodes, in rail order; none if they are not adjacent.

@@ -28,6 +28,7 @@ pub mod render;
 mod route;
 mod router;
 mod shape;
+mod split;
 mod spread;
 mod subnet;
 mod topology;

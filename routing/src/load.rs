@@ -1,8 +1,13 @@
 //! What the flows of a collective put on every link.
 
+use crate::split;
 use crate::{Flow, LinkId, NodeId, RankOrder, Router, Topology};
 
-/// Load in multiples of the payload. A flow is spread evenly over the rails of each edge that it passes.
+/// Most lanes of a connection.
+const MOST_LANES: usize = 8;
+
+/// Load in multiples of the payload. A flow is spread over the lanes that a connection of its ends has, so that the busiest of their links
+/// is as little busy as it can be: connections put more on the lane that has less under way.
 #[derive(Clone, Debug)]
 pub struct LinkLoad {
     /// By link: from its first end to its second, and back.
@@ -20,7 +25,7 @@ pub struct LinkLoad {
     pub unroutable: usize,
 }
 
-/// The load of flows between ranks, each taking the route that the router chooses.
+/// The load of flows between ranks, each over the lanes of the first connection between its ends.
 pub fn link_load(topology: &Topology, router: &Router, order: &RankOrder, flows: &[Flow]) -> LinkLoad {
     let mut load = LinkLoad {
         links: vec![[0.0; 2]; topology.links().len()],
@@ -30,23 +35,31 @@ pub fn link_load(topology: &Topology, router: &Router, order: &RankOrder, flows:
         total_relayed: 0.0,
         unroutable: 0,
     };
+    let mut ways = Vec::with_capacity(flows.len());
     for flow in flows {
         let ends = order.nodes().get(flow.from_rank).zip(order.nodes().get(flow.to_rank));
-        let Some(route) = ends.and_then(|(&from, &to)| router.choose(from, to)) else {
+        let lanes = ends.map(|(&from, &to)| router.lanes_apart(from, to, 0, MOST_LANES)).unwrap_or_default();
+        let Some((first, _)) = lanes.first() else {
             load.unroutable += 1;
             continue;
         };
         load.total += flow.weight;
-        if !route.is_direct() {
+        if !first.is_direct() {
             load.total_relayed += flow.weight;
         }
-        for node in route.relays() {
-            load.relayed[node.index()] += flow.weight;
-        }
-        for (from, to) in route.steps() {
-            let rails: Vec<_> = router.links_up(from, to).collect();
-            for &link in &rails {
-                load.add(topology, link, from, flow.weight / rails.len() as f64);
+        let of_first = lanes.iter().filter(|(route, _)| route == first).count() as f64;
+        let shares = lanes.iter().map(|(route, _)| if route == first { flow.weight / of_first } else { 0.0 }).collect();
+        let hops = lanes.iter().map(|(_, lane)| split::directions(topology, lane)).collect();
+        ways.push((lanes, split::Way { weight: flow.weight, shares, hops }));
+    }
+    split::balance(topology, ways.iter_mut().map(|(_, way)| way).collect());
+    for (lanes, way) in &ways {
+        for ((route, lane), &share) in lanes.iter().zip(&way.shares) {
+            for node in route.relays() {
+                load.relayed[node.index()] += share;
+            }
+            for ((from, _), hop) in route.steps().zip(&lane.hops) {
+                load.add(topology, hop.link, from, share);
             }
         }
     }

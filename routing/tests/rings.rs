@@ -101,6 +101,46 @@ fn a_switch_counts_ports_where_links_share_them() {
 }
 
 #[test]
+fn lanes_of_a_connection_share_no_link_and_go_both_ways_round() {
+    for (nodes, rails, to, expected) in
+        [(4, 1, 2, 2), (4, 2, 2, 4), (6, 1, 3, 2), (6, 1, 2, 1), (6, 2, 1, 2), (5, 1, 2, 1)]
+    {
+        let topology = shape(Shape::Ring, nodes, rails);
+        let router = Router::new(&topology);
+        let lanes = |turn, most| router.lanes_apart(NodeId(0), NodeId(to), turn, most);
+        // given a pair, then it has a lane for each rail each way round, and no two share a link
+        let found = lanes(0, 8);
+        assert_eq!(found.len(), expected, "ring of {nodes}, {rails} rails, to {to}");
+        let mut links: Vec<_> = found.iter().flat_map(|(_, lane)| lane.hops.iter().map(|hop| hop.link)).collect();
+        let hops = links.len();
+        links.sort_unstable();
+        links.dedup();
+        assert_eq!(links.len(), hops);
+        // and the first is by the route that a connection of one lane would take, in its turn
+        for turn in 0..3 {
+            assert_eq!(lanes(turn, 1)[0].0, router.choose_nth(NodeId(0), NodeId(to), turn).expect("connected"));
+        }
+    }
+    // an unknown node, and a node itself, have none
+    let router = Router::new(&shape(Shape::Ring, 4, 1));
+    assert!(router.lanes_apart(NodeId(0), NodeId(9), 0, 8).is_empty());
+    assert!(router.lanes_apart(NodeId(0), NodeId(0), 0, 8).is_empty());
+}
+
+#[test]
+fn opposite_pairs_split_over_both_ways_as_far_as_that_helps() {
+    // given a ring of four on which only one opposite pair sends, then half goes each way
+    let topology = shape(Shape::Ring, 4, 1);
+    let order = RankOrder::as_listed(&topology);
+    let one = [mesh_routing::Flow { from_rank: 0, to_rank: 2, weight: 1.0 }];
+    let (_, worst) = link_load(&topology, &Router::new(&topology), &order, &one).worst().expect("links");
+    assert!((worst - 0.5).abs() < 1e-6, "{worst}");
+    // and an all-to-all on a ring of six puts the same on every link: 1 + 2 + 1.5 parts of a sixth
+    let load = load(&shape(Shape::Ring, 6, 1), Collective::AllToAll, Algo::Direct);
+    assert!(load.links.iter().flatten().all(|l| (l - 4.5 / 6.0).abs() < 1e-3), "{:?}", load.links);
+}
+
+#[test]
 fn lanes_take_one_rail_a_hop() {
     let topology = shape(Shape::Ring, 4, 2);
     let router = Router::new(&topology);

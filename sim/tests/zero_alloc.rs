@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 
 use mesh_relay::engine::{Action, Config, DialId, Engine, LegId, MS};
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
-use mesh_relay::wire::{ChunkHeader, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Note, Setup};
+use mesh_relay::send::{Acks, SendFlow, SendLane, SendMode, SendTarget};
+use mesh_relay::wire::{ChunkHeader, Clear, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Setup};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -72,6 +72,7 @@ fn relay() -> Engine {
         hello: 1000 * MS,
         retry: MS,
         strangers: 4,
+        acks: Acks::Receiver,
         ignore_classes: false,
     })
 }
@@ -126,9 +127,10 @@ fn a_relay_moves_chunks_without_allocating() {
         let (mut forwarded, mut credits) = (0, 0);
         // A round is a message of four chunks: cleared, filled, sent on, read, credited, acknowledged.
         let made = allocations(|seq| {
-            say(&mut engine, DOWN, &Msg::Cts { stream, seq, key: 5, base: 0, capacity: 1024 }, &mut bytes);
+            say(&mut engine, DOWN, &Msg::Cts { stream, clear: Clear::new(seq, &[5], 0, 1024) }, &mut bytes);
             for n in 0..4u16 {
-                let header = ChunkHeader { stream: 0, seq, offset: u64::from(n) * 256, len: 256, last: n == 3 };
+                let at = u64::from(n) * 256;
+                let header = ChunkHeader { stream: 0, seq, at, len: 256, key: 5, parts: 1, last: n == 3 };
                 engine.on_chunk(1, UP, n, &header.encode(), 256 + HEADER_BYTES as u32);
             }
             let mut used = [0; MAX_CREDITS];
@@ -164,30 +166,39 @@ fn a_relay_moves_chunks_without_allocating() {
 
 #[test]
 fn the_ends_of_a_connection_send_and_receive_without_allocating() {
-    for mode in
-        [SendMode::Direct { lanes: 2, stripe: 512, acks: Acks::Receiver }, SendMode::Relayed { chunk: 256, slots: 4 }]
-    {
-        let lanes = if matches!(mode, SendMode::Direct { .. }) { 2 } else { 1 };
-        let (mut send, mut recv) = (SendFlow::new(mode.clone()), RecvFlow::default());
+    let two_ways = SendMode { chunk: Some(256), ..SendMode::direct(2, 512, Acks::Receiver) };
+    let two_ways = SendMode { lanes: vec![SendLane { weight: 3, slots: 2 }; 2], ..two_ways };
+    for mode in [
+        SendMode::direct(2, 512, Acks::Receiver),
+        SendMode::relayed(256, 4, Acks::Receiver),
+        two_ways.clone(),
+        SendMode { acks: Acks::Link, ..two_ways },
+    ] {
+        let keys = vec![7; mode.lanes.len()];
+        let acks = mode.acks;
+        let (mut send, mut recv) = (SendFlow::new(mode.clone()), RecvFlow::new(acks, u8::from(mode.chunk.is_some())));
+        let mut counts = [0; 2];
         let mut done = 0;
         let made = allocations(|_| {
             let (there, seq) = recv.post(1000).expect("room");
             let here = send.post(1000).expect("room");
-            for lane in 0..lanes {
-                send.on_cts(lane, seq, 7, 0, 1000).expect("in turn");
-            }
+            send.on_cts(&Clear::new(seq, &keys, 0, 1000)).expect("in turn");
             while let Some(write) = send.poll().expect("no fault") {
-                send.on_written(write.id);
+                send.on_written(write.lane, write.id);
                 let note = match write.target {
                     SendTarget::Buffer { note, .. } => note,
                     SendTarget::Slot { slot, header } => {
-                        send.on_credit(slot).expect("a slot that was used");
-                        Note { seq: header.seq as u8, last: header.last, parts: 1 }
+                        send.on_credit(write.lane, slot).expect("a slot that was used");
+                        counts[usize::from(write.lane)] += u32::from(header.last);
+                        header.note()
                     }
                 };
                 recv.on_note(note, u64::from(write.len)).expect("no fault");
             }
-            send.on_ack(recv.poll_ack().expect("complete")).expect("sent");
+            match acks {
+                Acks::Receiver => send.on_ack(recv.poll_ack().expect("complete")).expect("sent"),
+                Acks::Link => (0..2).for_each(|lane| send.on_done(lane, counts[usize::from(lane)]).expect("sent")),
+            }
             assert_eq!((send.take(here), recv.take(there)), (Some(1000), Some(1000)));
             done += 1;
         });

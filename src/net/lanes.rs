@@ -28,6 +28,10 @@ pub(super) struct Lanes {
     /// "to" or "from".
     pub(super) way: &'static str,
     pub(super) peer: String,
+    /// What the peer, or a relay, has closed the connection with.
+    pub(super) closed: Option<u16>,
+    /// Lanes whose ends have said that nothing follows.
+    ended: u32,
     failed: Option<NetError>,
     bytes: Vec<u8>,
     looks: u32,
@@ -60,6 +64,8 @@ impl Lanes {
             ports,
             way,
             peer,
+            closed: None,
+            ended: 0,
             failed: None,
             bytes: Vec::with_capacity(MAX_MESSAGE),
             looks: 0,
@@ -76,12 +82,25 @@ impl Lanes {
         }
     }
 
-    /// Sends a message on a lane. The queues are sized so that it fits; a broken lane says so when polled.
-    pub(super) fn send(&mut self, lane: usize, msg: &Msg) -> Result<(), NetError> {
-        msg.encode(&mut self.bytes);
-        match self.endpoints[lane].post_message(&self.bytes) {
+    /// Posts messages on the first lane, where all go that are not about one lane, as one frame. The queues are sized so that it fits; a
+    /// broken lane says so when polled.
+    pub(super) fn send(&mut self, messages: impl IntoIterator<Item = Msg>) -> Result<(), NetError> {
+        self.bytes.clear();
+        for msg in messages {
+            msg.append(&mut self.bytes);
+        }
+        match self.endpoints[0].post_message(&self.bytes) {
             Ok(()) => Ok(()),
-            Err(source) => self.post_failed(lane, source),
+            Err(source) => self.post_failed(0, source),
+        }
+    }
+
+    /// A close has come on a lane. In order it counts once it has come on the first, where whatever the peer said before comes too; with a
+    /// code, at once.
+    pub(super) fn close_came(&mut self, lane: usize, code: u16) {
+        self.ended |= 1 << lane;
+        if lane == 0 || code != 0 {
+            self.closed.get_or_insert(code);
         }
     }
 
@@ -134,27 +153,28 @@ impl Lanes {
         self.latch(error)
     }
 
-    /// What one poll of a lane comes to: whether it moved anything, or the connection's end. `open`: transfers that would be lost.
+    /// What one poll of a lane comes to: whether it moved anything, or the connection's end. `open`: transfers that are lost with the lane.
+    /// Once all lanes are polled, [`check_closed`](Self::check_closed) tells what an orderly close comes to.
     pub(super) fn polled(
         &mut self,
         lane: usize,
         fault: Option<Fault>,
         polled: Result<bool, LinkError>,
-        closed: Option<u16>,
         open: u32,
     ) -> Result<bool, NetError> {
         match (fault, polled) {
             (None, Ok(moved)) => Ok(moved),
-            // An orderly close is followed by the end of the stream, and what is open then will not be completed.
-            (None, Err(_)) if closed.is_some() => self.check_closed(closed, open).map(|()| false),
             (Some(fault), _) => self.fail_with(fault, open).map(|()| false),
+            // Rails of a peer that has closed in order end one after the other, each with all of its own writes reported.
+            (None, Err(LinkError::ClosedByPeer { missing: 0 })) if self.ended >> lane & 1 == 1 => Ok(false),
+            (None, Err(_)) if self.closed.is_some() => self.check_closed(open).map(|()| false),
             (None, Err(e)) => self.fail_with(Fault::Link(lane, e), open).map(|()| false),
         }
     }
 
     /// A connection that was closed while transfers are open has lost them.
-    pub(super) fn check_closed(&mut self, closed: Option<u16>, open: u32) -> Result<(), NetError> {
-        match closed {
+    pub(super) fn check_closed(&mut self, open: u32) -> Result<(), NetError> {
+        match self.closed {
             Some(code) if open > 0 => self.fail_with(Fault::Closed(code), open),
             _ => Ok(()),
         }

@@ -59,6 +59,7 @@ struct Pending {
     connecting: Connecting,
     peer: String,
     route: String,
+    weights: Vec<u32>,
     polled: Instant,
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn connect(bytes: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendC
     let Some(p) = pending.remove(&known) else { return Ok(None) };
     Handle::set_pending(bytes, 0);
     match outcome {
-        Ok(out) => SendConn::new(p.node, out, p.peer).map(|conn| Some(Box::new(conn))),
+        Ok(out) => SendConn::new(p.node, out, &p.weights, p.peer).map(|conn| Some(Box::new(conn))),
         Err(why) => {
             let (code, text) = (why.code, why.text);
             Err(NetError::Connect { code, text, node: p.node.name.clone(), peer: p.peer, route: p.route })
@@ -168,7 +169,8 @@ fn begin(bytes: &[u8; HANDLE_BYTES], pending: &mut HashMap<u64, Pending>) -> Res
     // Relaxed: only uniqueness matters.
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     tracing::info!("node {}: connecting to {peer} by {}", node.name, way.text);
-    pending.insert(id, Pending { node, connecting, peer, route: way.text, polled: Instant::now() });
+    pending
+        .insert(id, Pending { node, connecting, peer, route: way.text, weights: way.weights, polled: Instant::now() });
     Ok(id)
 }
 

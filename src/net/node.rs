@@ -13,7 +13,8 @@ use mesh_link::netdev;
 use mesh_link::tcp::{Keepalive, Limits};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice};
 use mesh_relay::engine::{Config, MS};
-use mesh_relay::wire::HopAddr;
+use mesh_relay::send::Acks;
+use mesh_relay::wire::{HopAddr, MAX_LANES};
 use mesh_routing::{NodeId, NodeSpec, Router, Topology};
 use tracing::info;
 
@@ -24,9 +25,11 @@ use crate::settings::{self, RelayCores, Settings};
 /// A connection's way to its peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
-    /// One a leg; more than one only if the peer is a neighbour.
+    /// One a leg; either all are single hops or none is.
     pub(crate) lanes: Vec<Vec<HopAddr>>,
-    /// For people: `a - b - c`.
+    /// Rates of the lanes; only their ratios mean anything.
+    pub(crate) weights: Vec<u32>,
+    /// For people: `a - b - c`, or `a - b - c and a - d - c`.
     pub(crate) text: String,
 }
 
@@ -131,6 +134,8 @@ impl Node {
             hello: settings.step_timeout.as_nanos() as u64,
             retry: if settings.fast_fail { 20 * MS } else { 50 * MS },
             strangers: 256,
+            // The agent knows its links.
+            acks: Acks::Receiver,
             ignore_classes: false,
         };
         let pool_slots = (settings.relay_memory as u64 / u64::from(engine.stride())).clamp(1, 1 << 20) as u32;
@@ -208,7 +213,8 @@ impl Node {
         known.unwrap_or_else(|| address.to_string())
     }
 
-    /// The way of a new connection to a handle: over all rails if it is a neighbour, else by the next of the equal routes.
+    /// The way of a new connection to a handle: over all rails if it is a neighbour, else by the equal routes that share no link, the next
+    /// of them first.
     pub(crate) fn way_to(&self, handle: &Handle) -> Result<Way, NetError> {
         let peer = self.name_of(handle);
         let ours = self.known.as_ref().map_or(0, |k| k.hash);
@@ -217,11 +223,11 @@ impl Node {
         }
         if handle.node == self.key {
             let own = self.ports.first().map_or(Ipv4Addr::LOCALHOST, |p| p.0);
-            return Ok(Way { lanes: vec![vec![HopAddr { from: own, to: own }]], text: self.name.clone() });
+            return Ok(self.way(vec![vec![HopAddr { from: own, to: own }]], self.name.clone()));
         }
         let lanes = self.neighbour_lanes(handle);
         if !lanes.is_empty() {
-            return Ok(Way { lanes, text: format!("{} - {peer}", self.name) });
+            return Ok(self.way(lanes, format!("{} - {peer}", self.name)));
         }
         self.relayed(handle, &peer)
     }
@@ -235,7 +241,7 @@ impl Node {
         for &(own, prefix) in &self.ports {
             let theirs = handle.ports.iter().find(|(a, p)| *p == prefix && shares(own, *a, prefix));
             if let Some(&(to, _)) = theirs
-                && lanes.len() < mesh_relay::send::MAX_LANES
+                && lanes.len() < MAX_LANES
             {
                 lanes.push(vec![HopAddr { from: own, to }]);
             }
@@ -264,17 +270,34 @@ impl Node {
             *turn += 1;
             *turn - 1
         };
-        let equal = known.router.all_equal_cost(known.me, to).len().max(1);
-        let route = known.router.choose_nth(known.me, to, turn);
-        let lane = route.as_ref().and_then(|r| known.router.lane(r, turn / equal));
-        let (Some(route), Some(lane)) = (route, lane) else {
+        let found = known.router.lanes_apart(known.me, to, turn, MAX_LANES);
+        if found.is_empty() {
             return Err(no_path(
                 "no sequence of cables between nodes that relay leads there (relay = false, max_relays, or a cable out)",
             ));
+        }
+        let mut texts: Vec<String> = Vec::new();
+        let mut lanes = Vec::new();
+        for (route, lane) in &found {
+            let names: Vec<_> = route.nodes().iter().map(|n| known.topology.name(*n)).collect();
+            let text = names.join(" - ");
+            if texts.last() != Some(&text) {
+                texts.push(text);
+            }
+            lanes.push(lane.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect());
+        }
+        Ok(self.way(lanes, texts.join(" and ")))
+    }
+
+    fn way(&self, lanes: Vec<Vec<HopAddr>>, text: String) -> Way {
+        let speed = |hop: &HopAddr| {
+            let topology = &self.known.as_ref()?.topology;
+            topology.link(topology.link_between(hop.from, hop.to)?).speed_mbps
         };
-        let text: Vec<_> = route.nodes().iter().map(|n| known.topology.name(*n)).collect();
-        let hops = lane.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect();
-        Ok(Way { lanes: vec![hops], text: text.join(" - ") })
+        // A lane is as fast as its slowest link; where one is unknown, all count the same.
+        let slowest = |hops: &Vec<HopAddr>| hops.iter().map(speed).collect::<Option<Vec<_>>>()?.into_iter().min();
+        let weights = lanes.iter().map(slowest).collect::<Option<Vec<_>>>().unwrap_or_else(|| vec![1; lanes.len()]);
+        Way { lanes, weights, text }
     }
 
     /// Mbit/s of the slowest link of this node: as set, as its RDMA ports say, as the topology says, or what is usual.

@@ -7,10 +7,10 @@
 use mesh_link::memory::Window;
 use mesh_link::{Event, Key, MAX_SMALL};
 use mesh_relay::agent::Incoming;
-use mesh_relay::board::{BOARD_ENTRY, BoardEntry};
+use mesh_relay::board::Layout;
 use mesh_relay::recv::{Arrived, RecvFlow};
 use mesh_relay::send::{Acks, DEPTH, FlowError, MAX_LANES};
-use mesh_relay::wire::{Msg, Note};
+use mesh_relay::wire::{Clear, MAX_MESSAGE, Msg, Note, messages};
 
 use super::NetError;
 use super::lanes::{Fault, Lanes};
@@ -23,12 +23,14 @@ pub(crate) struct RecvConn {
     lanes: Lanes,
     /// Where each open receive's buffer is writable, by lane.
     keys: [[Option<Key>; MAX_LANES]; DEPTH],
-    /// Clear-to-sends of open receives, by place and lane.
-    clears: [[Option<BoardEntry>; MAX_LANES]; DEPTH],
-    /// Whether clear-to-sends go on the sender's boards.
-    boards: bool,
-    closed: Option<u16>,
+    /// Clear-to-sends of open receives, by place.
+    clears: [Clear; DEPTH],
+    /// How clear-to-sends lie on the sender's board, if they do.
+    board: Option<Layout>,
 }
+
+/// Clear-to-sends that one frame holds.
+const CLEARS: u32 = (MAX_MESSAGE / (26 + 4 * MAX_LANES)) as u32;
 
 /// Receives that became whole in one poll of a lane: at most as many as are open.
 #[derive(Default)]
@@ -39,16 +41,18 @@ struct Batch {
 
 impl RecvConn {
     pub(super) fn new(node: std::sync::Arc<Node>, incoming: Incoming, peer: String) -> Result<Self, NetError> {
-        let mut closed = None;
-        for (_, msg) in incoming.early {
+        let boards = incoming.lanes.iter().all(|lane| lane.board().is_some());
+        let flow = RecvFlow::new(if boards { Acks::Link } else { Acks::Receiver }, incoming.relays);
+        // The cast is exact: at most MAX_LANES.
+        let layout = Layout::new(incoming.lanes.len() as u8);
+        let board = (boards && incoming.relays == 0).then_some(layout);
+        let mut lanes = Lanes::new(node, incoming.lanes, "from", peer);
+        for (lane, msg) in incoming.early {
             if let Msg::Close { code, .. } = msg {
-                closed = Some(code);
+                lanes.close_came(usize::from(lane), code);
             }
         }
-        let boards = incoming.relays == 0 && incoming.lanes.iter().all(|lane| lane.board().is_some());
-        let flow = RecvFlow::new(if boards { Acks::Link } else { Acks::Receiver });
-        let lanes = Lanes::new(node, incoming.lanes, "from", peer);
-        Ok(Self { flow, lanes, keys: [[None; MAX_LANES]; DEPTH], clears: [[None; MAX_LANES]; DEPTH], boards, closed })
+        Ok(Self { flow, lanes, keys: [[None; MAX_LANES]; DEPTH], clears: [Clear::default(); DEPTH], board })
     }
 
     /// Whether all that was said so far has left.
@@ -66,62 +70,62 @@ impl RecvConn {
             self.progress()?;
             return Ok(None);
         };
-        for lane in 0..self.lanes.endpoints.len() {
+        let lanes = self.lanes.endpoints.len();
+        let mut clear = Clear { seq, lanes: lanes as u8, capacity: buffer.len() as u64, ..Clear::default() };
+        for lane in 0..lanes {
             let endpoint = &mut self.lanes.endpoints[lane];
             let exposed = if flag_polled { endpoint.expose_ordered(buffer) } else { endpoint.expose(buffer) };
             match exposed {
                 Ok((key, base)) => {
                     self.keys[place as usize][lane] = Some(key);
-                    let capacity = buffer.len() as u64;
-                    self.clears[place as usize][lane] = Some(BoardEntry { seq, key: key.raw(), base, capacity });
+                    // The same on every lane: an address, or nothing.
+                    (clear.keys[lane], clear.base) = (key.raw(), base);
                 }
                 Err(source) => self.lanes.post_failed(lane, source)?,
             }
         }
+        self.clears[place as usize] = clear;
         self.announce()?;
         Ok(Some(place))
     }
 
-    /// Tells the sender, on every lane, of receives that it is to know of now.
+    /// Tells the sender, on the first lane, of receives that it is to know of now.
     fn announce(&mut self) -> Result<(), NetError> {
-        let Some(first) = self.flow.poll_clear() else { return Ok(()) };
-        let mut end = first.wrapping_add(1);
+        let Some(mut seq) = self.flow.poll_clear() else { return Ok(()) };
+        let mut end = seq.wrapping_add(1);
         while let Some(seq) = self.flow.poll_clear() {
             end = seq.wrapping_add(1);
         }
-        for lane in 0..self.lanes.endpoints.len() {
-            let mut seq = first;
-            while seq != end {
-                seq = seq.wrapping_add(self.clear_to_send(lane, seq, end)?);
-            }
+        while seq != end {
+            seq = seq.wrapping_add(self.clear_to_send(seq, end)?);
         }
-        self.lanes.flush(u32::MAX);
+        self.lanes.flush(1);
         Ok(())
     }
 
-    /// Tells the sender on one lane of receive `seq`, and of as many of those after it and before `end` as one post holds; how many.
-    fn clear_to_send(&mut self, lane: usize, seq: u32, end: u32) -> Result<u32, NetError> {
-        let entry = |seq: u32| {
-            self.clears[seq as usize % DEPTH][lane].unwrap_or(BoardEntry { seq, key: 0, base: 0, capacity: 0 })
+    /// Tells the sender of receive `seq`, and of as many of those after it and before `end` as one post holds; how many.
+    fn clear_to_send(&mut self, seq: u32, end: u32) -> Result<u32, NetError> {
+        let clears = &self.clears;
+        let clear = |seq: u32| clears[seq as usize % DEPTH];
+        let Some(layout) = self.board else {
+            let count = end.wrapping_sub(seq).min(CLEARS);
+            let messages = (0..count).map(|n| Msg::Cts { stream: 0, clear: clear(seq.wrapping_add(n)) });
+            return self.lanes.send(messages).map(|()| count);
         };
-        if !self.boards {
-            let BoardEntry { seq, key, base, capacity } = entry(seq);
-            return self.lanes.send(lane, &Msg::Cts { stream: 0, seq, key, base, capacity }).map(|()| 1);
-        }
         let mut bytes = [0; MAX_SMALL];
         let mut count = 0;
-        for place in bytes.as_chunks_mut::<BOARD_ENTRY>().0 {
+        for place in bytes.chunks_exact_mut(layout.place()) {
             let next = seq.wrapping_add(count);
             // Side by side as long as the board does not begin anew.
-            if next == end || count > 0 && BoardEntry::place(next) == 0 {
+            if next == end || count > 0 && layout.offset(next) == 0 {
                 break;
             }
-            *place = entry(next).encode();
+            layout.encode(&clear(next), place);
             count += 1;
         }
         let posted =
-            self.lanes.endpoints[lane].post_on_board(BoardEntry::place(seq), &bytes[..count as usize * BOARD_ENTRY]);
-        posted.or_else(|source| self.lanes.post_failed(lane, source)).map(|()| count)
+            self.lanes.endpoints[0].post_on_board(layout.offset(seq), &bytes[..count as usize * layout.place()]);
+        posted.or_else(|source| self.lanes.post_failed(0, source)).map(|()| count)
     }
 
     /// Whether the receive in this slot is whole, with the size that was sent. Frees the slot then.
@@ -170,20 +174,18 @@ impl RecvConn {
             any |= self.poll_lane(lane)?;
         }
         if let Some(count) = self.flow.poll_ack() {
-            // On every lane, so that it arrives before the clear-to-sends that follow there.
-            for lane in 0..self.lanes.endpoints.len() {
-                self.lanes.send(lane, &Msg::Ack { stream: 0, count })?;
-            }
-            self.lanes.flush(u32::MAX);
+            // Before the clear-to-sends that follow.
+            self.lanes.send([Msg::Ack { stream: 0, count }])?;
+            self.lanes.flush(1);
         }
         self.announce()?;
-        self.lanes.check_closed(self.closed, self.flow.open())?;
+        self.lanes.check_closed(self.flow.open())?;
         Ok(any)
     }
 
     fn poll_lane(&mut self, lane: usize) -> Result<bool, NetError> {
-        let (flow, closed) = (&mut self.flow, &mut self.closed);
-        let mut fault = None;
+        let flow = &mut self.flow;
+        let (mut fault, mut closed) = (None, None);
         let mut whole = Batch::default();
         let polled = self.lanes.endpoints[lane].poll(|event| {
             if fault.is_some() {
@@ -199,17 +201,24 @@ impl RecvConn {
                     Ok(None) => {}
                     Err(e) => fault = Some(Fault::Flow(e)),
                 },
-                Event::Message(bytes) => match Msg::decode(bytes) {
-                    Ok(Msg::Close { code, .. }) => *closed = closed.or(Some(code)),
-                    Ok(msg) => fault = Some(Fault::Protocol(format!("unexpected {msg:?}"))),
-                    Err(e) => fault = Some(Fault::Protocol(e.to_string())),
-                },
+                Event::Message(frame) => {
+                    for msg in messages(frame) {
+                        match msg {
+                            Ok(Msg::Close { code, .. }) => closed = closed.or(Some(code)),
+                            Ok(msg) => fault = Some(Fault::Protocol(format!("unexpected {msg:?}"))),
+                            Err(e) => fault = Some(Fault::Protocol(e.to_string())),
+                        }
+                    }
+                }
             }
         });
         for &place in &whole.places[..whole.len] {
             self.withdraw(place);
         }
-        self.lanes.polled(lane, fault, polled, self.closed, self.flow.open())
+        if let Some(code) = closed {
+            self.lanes.close_came(lane, code);
+        }
+        self.lanes.polled(lane, fault, polled, self.flow.open())
     }
 }
 

@@ -1,18 +1,18 @@
 //! The sending end of a connection: [`SendFlow`] over real legs.
 //!
 //! Polls and posts on the caller's thread (NCCL's progress thread), with no lock, allocation, log or clock per message; the socket's own
-//! calls are the only system calls. The flow decides, this file carries out. Clear-to-sends come as messages, or, on a direct connection
-//! over links that have boards, lie on the board of each lane.
+//! calls are the only system calls. The flow decides, this file carries out. Clear-to-sends come as messages on the first lane, or,
+//! on a direct connection over links that have boards, lie on its board.
 
 use std::sync::atomic::Ordering;
 
 use mesh_link::memory::{Window, from_device_barrier};
-use mesh_link::{Event, Key, LinkError, Target};
+use mesh_link::{Event, Key, Target};
 use mesh_relay::agent::Outgoing;
-use mesh_relay::board::BoardEntry;
-use mesh_relay::engine::SendPath;
-use mesh_relay::send::{Acks, DEPTH, SendFlow, SendMode, SendTarget, SendWait};
-use mesh_relay::wire::Msg;
+use mesh_relay::board::Layout;
+use mesh_relay::engine::{LentSlots, SendPath};
+use mesh_relay::send::{Acks, DEPTH, FlowError, SendFlow, SendLane, SendMode, SendTarget, SendWait};
+use mesh_relay::wire::{Msg, messages};
 
 use super::NetError;
 use super::lanes::{Fault, Lanes};
@@ -24,33 +24,45 @@ pub(crate) struct SendConn {
     flow: SendFlow,
     lanes: Lanes,
     payload: [Window; DEPTH],
-    /// Key and base of the first relay's slots, and bytes from one to the next; `None` if direct.
-    slots: Option<(Key, u64, u32)>,
-    /// Whether clear-to-sends lie on boards.
-    boards: bool,
-    closed: Option<u16>,
+    /// What the first relay of each lane has lent; none if direct.
+    slots: Vec<LentSlots>,
+    /// How clear-to-sends lie on the board of the first lane, if they do.
+    board: Option<(Window, Layout)>,
 }
 
 impl SendConn {
-    pub(super) fn new(node: std::sync::Arc<Node>, out: Outgoing, peer: String) -> Result<Self, NetError> {
-        let direct = matches!(out.path, SendPath::Direct);
-        let boards = direct && out.lanes.iter().all(|lane| lane.board().is_some());
-        let (mode, slots) = match out.path {
-            SendPath::Direct => {
-                let lanes = out.lanes.len() as u8;
-                let acks = if boards { Acks::Link } else { Acks::Receiver };
-                (SendMode::Direct { lanes, stripe: node.settings.stripe as u64, acks }, None)
-            }
-            SendPath::Relayed { key, base, slots, stride, chunk, .. } => {
-                (SendMode::Relayed { chunk, slots }, Some((Key::from_raw(key), base, stride)))
-            }
+    pub(super) fn new(
+        node: std::sync::Arc<Node>,
+        out: Outgoing,
+        weights: &[u32],
+        peer: String,
+    ) -> Result<Self, NetError> {
+        // Links that have boards also report a write only once it has arrived.
+        let boards = out.lanes.iter().all(|lane| lane.board().is_some());
+        let acks = if boards { Acks::Link } else { Acks::Receiver };
+        let (chunk, slots) = match out.path {
+            SendPath::Direct => (None, Vec::new()),
+            SendPath::Relayed { chunk, slots, .. } => (Some(chunk), slots),
         };
+        // The cast is exact: at most MAX_LANES.
+        let layout = Layout::new(out.lanes.len() as u8);
+        let board = out.lanes[0].board().filter(|_| boards && chunk.is_none()).map(|board| (board, layout));
+        let lane = |n: usize| SendLane {
+            weight: weights.get(n).copied().unwrap_or(1),
+            slots: slots.get(n).map_or(0, |lent: &LentSlots| lent.count),
+        };
+        let lanes = (0..out.lanes.len()).map(lane).collect();
+        let flow = SendFlow::new(SendMode { lanes, chunk, stripe: node.settings.stripe as u64, acks });
         let lanes = Lanes::new(node, out.lanes, "to", peer);
-        let mut conn =
-            Self { flow: SendFlow::new(mode), lanes, payload: [Window::empty(); DEPTH], slots, boards, closed: None };
+        let mut conn = Self { flow, lanes, payload: [Window::empty(); DEPTH], slots, board };
         for (lane, msg) in out.early {
-            if let Err(fault) = on_message(&mut conn.flow, &mut conn.closed, lane, msg) {
-                conn.lanes.fail_with(fault, 0)?;
+            match msg {
+                Msg::Close { code, .. } => conn.closed(usize::from(lane), code),
+                msg => {
+                    if let Err(fault) = on_message(&mut conn.flow, lane, &msg) {
+                        conn.lanes.fail_with(fault, 0)?;
+                    }
+                }
             }
         }
         Ok(conn)
@@ -62,9 +74,7 @@ impl SendConn {
         let Some(place) = self.flow.post(payload.len() as u64) else { return Ok(None) };
         self.payload[place as usize] = payload;
         self.node_counts(payload.len() as u64);
-        for lane in 0..self.lanes.endpoints.len() {
-            self.read_board(lane)?;
-        }
+        self.read_board()?;
         // Away with it at once if its receive is known to be posted.
         if !self.post()? {
             self.progress()?;
@@ -98,7 +108,7 @@ impl SendConn {
     }
 
     fn node_counts(&self, bytes: u64) {
-        self.lanes.node.count_sent(self.slots.is_some(), bytes);
+        self.lanes.node.count_sent(!self.slots.is_empty(), bytes);
     }
 
     /// Takes what has come and posts what may go; whether anything did.
@@ -106,57 +116,57 @@ impl SendConn {
         let mut any = false;
         for lane in 0..self.lanes.endpoints.len() {
             any |= self.poll_lane(lane)?;
-            any |= self.read_board(lane)?;
         }
+        any |= self.read_board()?;
         any |= self.post()?;
-        self.lanes.check_closed(self.closed, self.flow.lost_if_closed())?;
+        self.lanes.check_closed(self.flow.lost_if_closed())?;
         Ok(any)
     }
 
-    /// Takes clear-to-sends from a lane's board; whether there were any. One load if not.
-    fn read_board(&mut self, lane: usize) -> Result<bool, NetError> {
-        let Some(board) = self.lanes.endpoints[lane].board().filter(|_| self.boards) else { return Ok(false) };
+    /// Takes clear-to-sends from the board; whether there were any. One load if not.
+    fn read_board(&mut self) -> Result<bool, NetError> {
+        let Some((board, layout)) = self.board else { return Ok(false) };
         let mut any = false;
-        loop {
-            let seq = self.flow.next_clear(lane as u8);
-            let at = BoardEntry::place(seq);
-            if board.load(at + 24) != BoardEntry::mark(seq) {
-                return Ok(any);
-            }
-            // The entry lies in one line and was written in one piece; its mark is read first.
-            from_device_barrier();
-            let entry = BoardEntry::decode(seq, board.load(at), board.load(at + 8), board.load(at + 16));
-            if let Err(e) = self.flow.on_cts(lane as u8, seq, entry.key, entry.base, entry.capacity) {
+        // An entry lies in one line and was written in one piece; its mark is read first.
+        while let Some(clear) = layout.read(self.flow.next_clear(), |at| board.load(at), from_device_barrier) {
+            if let Err(e) = self.flow.on_cts(&clear) {
                 self.lanes.fail_with(Fault::Flow(e), self.flow.open())?;
             }
             any = true;
         }
+        Ok(any)
     }
 
     fn poll_lane(&mut self, lane: usize) -> Result<bool, NetError> {
-        let (flow, closed) = (&mut self.flow, &mut self.closed);
-        let mut fault = None;
+        let (flow, mut fault) = (&mut self.flow, None);
+        // A connection's own end is rare, and the endpoint is a part of what it concerns.
+        let mut closed = None;
         let polled = self.lanes.endpoints[lane].poll(|event| {
             if fault.is_some() {
                 return;
             }
             let outcome = match event {
                 Event::Written { id } => {
-                    flow.on_written(id);
+                    flow.on_written(lane as u8, id);
                     Ok(())
                 }
-                Event::Message(bytes) => match Msg::decode(bytes) {
-                    Ok(msg) => on_message(flow, closed, lane as u8, msg),
-                    Err(e) => Err(Fault::Protocol(e.to_string())),
-                },
+                Event::Message(frame) => on_frame(flow, &mut closed, lane as u8, frame),
                 Event::Notified { imm, .. } => Err(Fault::Protocol(format!("a write ({imm:#x}) to a sender"))),
             };
             fault = outcome.err();
         });
-        // Rails of a peer that has closed in order end one after the other, each with all of its own writes reported.
-        let in_order = self.closed.is_some() && matches!(polled, Err(LinkError::ClosedByPeer { missing: 0 }));
-        let open = if in_order { self.flow.lost_if_closed() } else { self.flow.open() };
-        self.lanes.polled(lane, fault, polled, self.closed, open)
+        if let Some(code) = closed {
+            self.closed(lane, code);
+        }
+        self.lanes.polled(lane, fault, polled, self.flow.open())
+    }
+
+    #[cold]
+    fn closed(&mut self, lane: usize, code: u16) {
+        self.lanes.close_came(lane, code);
+        if self.lanes.closed == Some(0) {
+            self.flow.on_closed();
+        }
     }
 
     /// Posts what may go and hands it to the links; whether anything was.
@@ -180,9 +190,10 @@ impl SendConn {
                     endpoint.post_write(write.id, None, part, target, Some(note.encode()))
                 }
                 SendTarget::Slot { slot, header } => {
-                    let (key, base, stride) = self.slots.unwrap_or((Key::from_raw(0), 0, 0));
-                    let offset = base.wrapping_add(u64::from(slot) * u64::from(stride));
-                    let target = Target { key, offset };
+                    // The flow has slots of relays only.
+                    let lent = self.slots[lane];
+                    let offset = lent.base.wrapping_add(u64::from(slot) * u64::from(lent.stride));
+                    let target = Target { key: Key::from_raw(lent.key), offset };
                     endpoint.post_write(write.id, Some(&header.encode()), part, target, Some(u32::from(slot)))
                 }
             };
@@ -197,17 +208,25 @@ impl SendConn {
     }
 }
 
-fn on_message(flow: &mut SendFlow, closed: &mut Option<u16>, lane: u8, msg: Msg) -> Result<(), Fault> {
-    match msg {
-        Msg::Cts { seq, key, base, capacity, .. } => flow.on_cts(lane, seq, key, base, capacity).map_err(Fault::Flow),
-        Msg::Ack { count, .. } => flow.on_ack(count).map_err(Fault::Flow),
-        Msg::Credit { n, slots } => {
-            slots.iter().take(usize::from(n)).try_for_each(|s| flow.on_credit(*s).map_err(Fault::Flow))
+fn on_frame(flow: &mut SendFlow, closed: &mut Option<u16>, lane: u8, frame: &[u8]) -> Result<(), Fault> {
+    for msg in messages(frame) {
+        match msg {
+            Ok(Msg::Close { code, .. }) => *closed = closed.or(Some(code)),
+            Ok(msg) => on_message(flow, lane, &msg)?,
+            Err(e) => return Err(Fault::Protocol(e.to_string())),
         }
-        Msg::Close { code, .. } => {
-            closed.get_or_insert(code);
-            Ok(())
-        }
-        msg => Err(Fault::Protocol(format!("unexpected {msg:?}"))),
     }
+    Ok(())
+}
+
+fn on_message(flow: &mut SendFlow, lane: u8, msg: &Msg) -> Result<(), Fault> {
+    let outcome: Result<(), FlowError> = match msg {
+        // These are said on the first lane, and in its order.
+        Msg::Cts { clear, .. } if lane == 0 => flow.on_cts(clear),
+        Msg::Ack { count, .. } if lane == 0 => flow.on_ack(*count),
+        Msg::Done { count, .. } => flow.on_done(lane, *count),
+        Msg::Credit { n, slots } => slots.iter().take(usize::from(*n)).try_for_each(|s| flow.on_credit(lane, *s)),
+        msg => return Err(Fault::Protocol(format!("unexpected {msg:?} on lane {lane}"))),
+    };
+    outcome.map_err(Fault::Flow)
 }

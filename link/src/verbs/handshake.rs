@@ -28,7 +28,7 @@ pub(super) const OPEN: u64 = 2 * BOARD as u64;
 
 /// Begins every hello.
 pub(crate) const MAGIC: [u8; 8] = *b"VERBSLNK";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// First byte of every frame of the TCP backend.
 const TCP_MAGIC: u8 = 0x4d;
 

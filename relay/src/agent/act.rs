@@ -33,6 +33,19 @@ impl Runner {
                 other => self.carry_out_rare(now, other),
             }
         }
+        self.let_go();
+    }
+
+    /// Hands what was posted to the links: payload first, then what is said about it.
+    fn let_go(&mut self) {
+        for touched in [&mut self.written, &mut self.spoken] {
+            for id in touched.drain(..) {
+                if let Some(leg) = self.legs.get(id).filter(|leg| leg.touched) {
+                    leg.touched = false;
+                    leg.flush();
+                }
+            }
+        }
     }
 
     fn send(&mut self, id: LegId, mut msg: Msg) {
@@ -44,6 +57,10 @@ impl Runner {
         }
         msg.encode(&mut self.bytes);
         leg.send(&self.bytes);
+        if !leg.touched {
+            leg.touched = true;
+            self.spoken.push(id);
+        }
         self.enlist(id);
     }
 
@@ -55,7 +72,13 @@ impl Runner {
             warn!("mesh[E83] node {}: write to {}: {e}", self.shared.node, leg.remote);
             leg.endpoint.abort();
         }
+        // Relaxed: a statistic, read on its own.
         leg.sent.fetch_add(u64::from(len), Ordering::Relaxed);
+        // A leg that was to speak only goes with those that write now.
+        leg.touched = true;
+        if self.written.last() != Some(&id) {
+            self.written.push(id);
+        }
         self.enlist(id);
     }
 
@@ -76,7 +99,7 @@ impl Runner {
             Action::Drop { leg, graceful } => match self.legs.remove(leg) {
                 Some(mut leg) if graceful => {
                     self.unwatch(&leg.endpoint);
-                    leg.push_backlog();
+                    leg.push_messages();
                     if let Some(exposed) = leg.exposed {
                         // What was just queued has a chance to leave; then no byte may land in the slots any more, since they are lent
                         // to somebody else next. An error shows at the peer.
@@ -135,7 +158,7 @@ impl Runner {
         for &id in legs {
             if let Some(mut leg) = self.legs.remove(id) {
                 self.unwatch(&leg.endpoint);
-                leg.push_backlog();
+                leg.push_messages();
                 // What the engine has just answered must not wait for the new owner's first poll. An error shows then.
                 let _ = leg.endpoint.flush();
                 lanes.push(leg.endpoint);

@@ -8,6 +8,10 @@ use std::sync::atomic::AtomicU64;
 use mesh_link::{Endpoint, Key, PostError};
 
 use crate::engine::{LegId, Time};
+use crate::wire::MAX_MESSAGE;
+
+/// Frames that may wait for a leg: what a thousand connections say in one breath, and a mebibyte at most.
+const BACKLOG: usize = 1024;
 
 /// A run of the pool that a leg's peer may write.
 #[derive(Clone, Copy)]
@@ -29,7 +33,9 @@ pub(super) struct Leg {
     pub(super) open: bool,
     /// What the peer may write.
     pub(super) exposed: Option<Exposed>,
-    /// Messages that found the endpoint's queue full.
+    /// Messages of this turn, as one frame: they leave together.
+    outbox: Vec<u8>,
+    /// Frames that found the endpoint's queue full.
     backlog: VecDeque<Vec<u8>>,
     /// Payload sent over this leg's link.
     pub(super) sent: Arc<AtomicU64>,
@@ -37,8 +43,12 @@ pub(super) struct Leg {
     pub(super) watches_write: bool,
     /// In the list of legs to be polled.
     pub(super) listed: bool,
+    /// Has something to hand to its link.
+    pub(super) touched: bool,
     /// Arrivals show on a descriptor.
     pub(super) armed: bool,
+    /// Polls in a row that brought nothing.
+    pub(super) quiet: u32,
 }
 
 impl Leg {
@@ -49,23 +59,52 @@ impl Leg {
             remote,
             open: false,
             exposed: None,
+            outbox: Vec::with_capacity(MAX_MESSAGE),
             backlog: VecDeque::new(),
             sent,
             watches_write: false,
             listed: false,
+            touched: false,
             armed: false,
+            quiet: 0,
         }
     }
 
-    /// Queues a message; when the endpoint is full it waits here, in order. A broken endpoint says so when it is polled next.
-    pub(super) fn send(&mut self, bytes: &[u8]) {
-        if !self.backlog.is_empty() || self.endpoint.post_message(bytes) == Err(PostError::QueueFull) {
-            self.backlog.push_back(bytes.to_vec());
+    /// Puts an encoded message into the frame that leaves next. When the endpoint is full frames wait here, in order; a peer for which too
+    /// many do is cut off, as memory is bounded. A broken endpoint says so when it is polled next.
+    pub(super) fn send(&mut self, msg: &[u8]) {
+        if self.outbox.len() + msg.len() > MAX_MESSAGE {
+            self.close_frame();
+        }
+        self.outbox.extend_from_slice(msg);
+    }
+
+    /// Gives the endpoint what waits, without letting it leave yet; whether any is left.
+    pub(super) fn push_messages(&mut self) -> bool {
+        self.close_frame();
+        self.push_backlog()
+    }
+
+    fn close_frame(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        if !self.backlog.is_empty() || self.endpoint.post_message(&self.outbox) == Err(PostError::QueueFull) {
+            self.put_by();
+        }
+        self.outbox.clear();
+    }
+
+    #[cold]
+    fn put_by(&mut self) {
+        if self.backlog.len() < BACKLOG {
+            self.backlog.push_back(self.outbox.clone());
+        } else {
+            self.endpoint.abort();
         }
     }
 
-    /// Moves waiting messages on; whether any is left.
-    pub(super) fn push_backlog(&mut self) -> bool {
+    fn push_backlog(&mut self) -> bool {
         while let Some(bytes) = self.backlog.front() {
             if self.endpoint.post_message(bytes) == Err(PostError::QueueFull) {
                 return true;
@@ -73,6 +112,12 @@ impl Leg {
             self.backlog.pop_front();
         }
         false
+    }
+
+    /// Hands what was posted to the link. An error is kept, and told by the next poll.
+    pub(super) fn flush(&mut self) {
+        self.push_messages();
+        let _ = self.endpoint.flush();
     }
 }
 
@@ -107,23 +152,14 @@ impl Legs {
         self.table.get_mut(id.0 as usize).and_then(Option::as_mut)
     }
 
-    /// Takes a leg out to be polled, while the engine is told what comes of it; its number stays taken.
-    pub(super) fn lift(&mut self, id: LegId) -> Option<Leg> {
-        self.table.get_mut(id.0 as usize).and_then(Option::take)
-    }
-
-    /// All legs that can be polled now.
-    pub(super) fn each(&mut self) -> impl Iterator<Item = (LegId, &mut Leg)> {
-        self.table.iter_mut().enumerate().filter_map(|(n, leg)| Some((LegId(n as u32), leg.as_mut()?)))
-    }
-
-    pub(super) fn put_back(&mut self, id: LegId, leg: Leg) {
-        self.table[id.0 as usize] = Some(leg);
+    /// Numbers given out so far: all legs have smaller ones.
+    pub(super) fn places(&self) -> usize {
+        self.table.len()
     }
 
     /// Takes a leg out for good.
     pub(super) fn remove(&mut self, id: LegId) -> Option<Leg> {
-        let leg = self.lift(id);
+        let leg = self.table.get_mut(id.0 as usize).and_then(Option::take);
         if leg.is_some() {
             self.free.push(id.0);
         }

@@ -31,6 +31,7 @@ use thiserror::Error;
 
 use crate::code;
 use crate::engine::{Config, ConnectRequest, Engine, SendPath};
+use crate::send::Acks;
 use crate::wire::{Msg, Refusal};
 
 pub use cores::CoreChoice;
@@ -202,7 +203,8 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentError`], with nothing left behind.
-    pub fn start(config: AgentConfig) -> Result<Self, AgentError> {
+    pub fn start(mut config: AgentConfig) -> Result<Self, AgentError> {
+        config.engine.acks = if config.backend.reports_arrival() { Acks::Link } else { Acks::Receiver };
         let node = config.engine.name.clone();
         let system = |what| {
             let node = node.clone();

@@ -1,8 +1,9 @@
 //! The agent's loop: wait, poll endpoints, feed the engine, carry out its actions. No decision is made here.
 //!
-//! Runs on the thread `mesh-relay` alone. Per chunk: no lock, allocation, log or clock reading (one reading a round); system calls are
-//! the endpoints' own. After `spin` without anything to do it arms the queue pairs, if there are any, and sleeps in the poller until an
-//! endpoint, a command or a deadline wakes it.
+//! Runs on the thread `mesh-relay` alone. Per chunk: no lock, allocation or log, and no clock reading but one a batch that a leg brings;
+//! system calls are the endpoints' own. Queue pairs are polled in every round, those that have been quiet for long in every few; sockets
+//! show in the poller, which is asked in every round if the links are sockets, else now and then. After `spin` without anything to do the
+//! thread arms the queue pairs, if there are any, and sleeps in the poller until an endpoint, a command or a deadline wakes it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,7 +21,7 @@ use mesh_link::verbs::Registration;
 use mesh_link::{Endpoint, Event as LinkEvent, Key, LinkError};
 use tracing::{info, warn};
 
-use super::legs::{Legs, Lingering};
+use super::legs::{Leg, Legs, Lingering};
 use super::opening::Dialed;
 use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
 use crate::engine::{Engine, LegId, Time};
@@ -37,8 +38,13 @@ const KIND: u64 = 0xffff_ffff << 32;
 /// How often closed queue pairs that still send are looked at.
 const LOOK: Time = 5_000_000;
 
-/// Legs polled between two looks at the poller.
+/// Legs on the list polled between two looks at the poller.
 const ROUND: usize = 256;
+/// Rounds between two looks at the poller, which is a system call, while queue pairs are polled.
+const LOOKS: u32 = 32;
+/// A leg that has brought nothing in so many polls is polled in one round of [`SELDOM`] only.
+const QUIET: u32 = 4096;
+const SELDOM: u32 = 16;
 
 /// The two ports of a link, this node's first.
 pub(super) type Link = (Ipv4Addr, Ipv4Addr);
@@ -58,8 +64,13 @@ pub(super) struct Runner {
     pub(super) shared: Arc<Shared>,
     started: Instant,
     pub(super) legs: Legs,
-    /// Legs to be polled.
+    /// Legs to be polled: those that the poller found ready, or that had something to do.
     list: VecDeque<LegId>,
+    /// Legs with writes that have not been handed to their links, and legs with messages.
+    pub(super) written: Vec<LegId>,
+    pub(super) spoken: Vec<LegId>,
+    /// Whether arrivals show on no descriptor.
+    silent: bool,
     pub(super) dials: HashMap<u32, Dialed>,
     pub(super) next_dial: u32,
     lingering: HashMap<u32, Lingering>,
@@ -89,6 +100,7 @@ impl Runner {
             poller.add(listener.as_raw_fd(), LISTENER | n as u64, Interest::READ)?;
         }
         // Chunks and messages' payload leave by legs that were opened here; clear-to-sends, credits and acknowledgements by the others.
+        let silent = matches!(config.backend, Backend::Verbs(..));
         let slots = usize::from(config.engine.trunk_slots) * usize::from(config.engine.classes);
         let outgoing = Limits { writes: slots.max(64), messages: 32, exposures: 1, staging: 8 << 10, ..config.limits };
         let incoming = Limits { writes: 1, messages: 160, exposures: 64, ..config.limits };
@@ -105,6 +117,9 @@ impl Runner {
             started: Instant::now(),
             legs: Legs::default(),
             list: VecDeque::with_capacity(256),
+            written: Vec::with_capacity(256),
+            spoken: Vec::with_capacity(256),
+            silent,
             dials: HashMap::new(),
             next_dial: 0,
             lingering: HashMap::new(),
@@ -145,51 +160,71 @@ impl Runner {
     fn turn(&mut self) -> std::io::Result<()> {
         let mut ready = [Ready::default(); 64];
         let mut busy_until = Instant::now();
+        let (mut round, mut worked, mut spinning) = (0_u32, false, false);
         while !self.stop {
-            let clock = Instant::now();
-            if matches!(self.config.backend, Backend::Verbs(..)) {
-                self.look_after_silent(clock < busy_until);
+            round = round.wrapping_add(1);
+            if !(self.silent && spinning) || round.is_multiple_of(LOOKS) {
+                let clock = Instant::now();
+                if std::mem::take(&mut worked) {
+                    busy_until = clock + self.config.spin;
+                }
+                spinning = clock < busy_until;
+                let mut rest = !spinning && self.list.is_empty();
+                if rest && self.silent {
+                    worked = self.arm_silent();
+                    rest = !worked;
+                }
+                let timeout = if rest { self.patience(clock) } else { Some(Duration::ZERO) };
+                let n = self.poller.wait(&mut ready, timeout)?;
+                let now = self.time(Instant::now());
+                for r in &ready[..n] {
+                    self.on_ready(now, r.token);
+                }
+                worked |= n > 0;
+                self.engine.on_time(now);
+                self.carry_out(now);
+                self.expire(now);
             }
-            let timeout =
-                if !self.list.is_empty() || clock < busy_until { Some(Duration::ZERO) } else { self.patience(clock) };
-            let n = self.poller.wait(&mut ready, timeout)?;
-            let clock = Instant::now();
-            let now = self.time(clock);
-            for r in &ready[..n] {
-                self.on_ready(now, r.token);
-            }
-            let mut worked = n > 0;
-            self.engine.on_time(now);
-            self.carry_out(now);
             for _ in 0..ROUND {
                 let Some(leg) = self.list.pop_front() else { break };
-                worked |= self.poll_leg(now, leg);
+                worked |= self.poll_leg(leg);
             }
-            self.expire(now);
-            if worked {
-                busy_until = clock + self.config.spin;
+            if self.silent {
+                worked |= self.poll_silent(round);
             }
         }
         Ok(())
     }
 
-    /// Arrivals on a queue pair show on no descriptor unless it is armed: while there is traffic such legs are polled in every round,
-    /// and before the thread sleeps each is armed and polled once more.
-    fn look_after_silent(&mut self, spinning: bool) {
-        if !spinning && !self.list.is_empty() {
-            return;
+    /// Polls the queue pairs that are not armed; whether any brought something.
+    fn poll_silent(&mut self, round: u32) -> bool {
+        let mut any = false;
+        for n in 0..self.legs.places() {
+            let id = LegId(n as u32);
+            let due = |leg: &Leg| !leg.armed && (leg.quiet < QUIET || round.is_multiple_of(SELDOM));
+            if self.legs.get(id).is_some_and(|leg| due(leg)) {
+                any |= self.poll_leg(id);
+            }
         }
-        for (id, leg) in self.legs.each() {
-            if leg.listed || leg.armed || leg.endpoint.is_woken_by_itself() {
+        any
+    }
+
+    /// Before the thread sleeps: arms the queue pairs that are not, and polls each once more, since what came before shows nowhere. Whether
+    /// any brought something, or is not armed after all.
+    #[cold]
+    fn arm_silent(&mut self) -> bool {
+        let mut any = false;
+        for n in 0..self.legs.places() {
+            let id = LegId(n as u32);
+            let Some(leg) = self.legs.get(id).filter(|leg| !leg.armed && !leg.endpoint.is_woken_by_itself()) else {
                 continue;
-            }
-            if !spinning {
-                // A leg that cannot be armed is broken; its poll says so.
-                leg.armed = leg.endpoint.arm().is_ok();
-            }
-            leg.listed = true;
-            self.list.push_back(id);
+            };
+            // A leg that cannot be armed is broken; its poll says so.
+            leg.armed = leg.endpoint.arm().is_ok();
+            any |= self.poll_leg(id);
+            any |= self.legs.get(id).is_some_and(|leg| !leg.armed);
         }
+        any
     }
 
     pub(super) fn unwatch(&self, endpoint: &Endpoint) {
@@ -298,50 +333,67 @@ impl Runner {
         let Some(leg) = self.legs.get(id) else { return };
         // What is posted now may have to wait for credits of the peer, and only arming asks to be woken when they come.
         leg.armed = false;
-        if !leg.listed {
+        leg.quiet = 0;
+        // Queue pairs that are not armed are polled in every round.
+        if !leg.listed && !self.silent {
             leg.listed = true;
             self.list.push_back(id);
         }
     }
 
     /// Polls a leg and tells the engine what came; whether anything did.
-    fn poll_leg(&mut self, now: Time, id: LegId) -> bool {
-        let Some(mut leg) = self.legs.lift(id) else { return false };
+    fn poll_leg(&mut self, id: LegId) -> bool {
+        let Some(leg) = self.legs.get(id) else { return false };
         leg.listed = false;
-        let (engine, slab, exposed) = (&mut self.engine, &self.slab, leg.exposed);
-        let polled = leg.endpoint.poll(|event| match event {
-            LinkEvent::Message(bytes) => engine.on_message(now, id, bytes),
-            LinkEvent::Written { id: slot } => engine.on_written(now, id, slot),
-            LinkEvent::Notified { key, offset, len, imm } => {
-                let mut header = [0; HEADER_BYTES];
-                // A NIC tells neither key nor place: the slot is the one that the notification names.
-                let in_place = key == Key::UNKNOWN || offset == u64::from(imm) * slab.stride() as u64;
-                let slot = exposed.filter(|e| in_place && len as usize >= HEADER_BYTES && imm < u32::from(e.count));
-                let whole = slot.is_some();
-                if let Some(e) = slot {
-                    slab.slot(e.first as usize + imm as usize).read_into(0, &mut header);
+        let more = leg.push_messages();
+        let (engine, slab, exposed, started) = (&mut self.engine, &self.slab, leg.exposed, self.started);
+        let mut time = None;
+        let polled = leg.endpoint.poll(|event| {
+            let now = *time.get_or_insert_with(|| started.elapsed().as_nanos() as Time);
+            match event {
+                LinkEvent::Message(bytes) => engine.on_message(now, id, bytes),
+                LinkEvent::Written { id: slot } => engine.on_written(now, id, slot),
+                LinkEvent::Notified { key, offset, len, imm } => {
+                    let mut header = [0; HEADER_BYTES];
+                    // A NIC tells neither key nor place: the slot is the one that the notification names.
+                    let in_place = key == Key::UNKNOWN || offset == u64::from(imm) * slab.stride() as u64;
+                    let slot = exposed.filter(|e| in_place && len as usize >= HEADER_BYTES && imm < u32::from(e.count));
+                    let whole = slot.is_some();
+                    if let Some(e) = slot {
+                        slab.slot(e.first as usize + imm as usize).read_into(0, &mut header);
+                    }
+                    // A write that is not a whole chunk has a length that no header matches.
+                    engine.on_chunk(now, id, imm as u16, &header, if whole { len } else { 0 });
                 }
-                // A write that is not a whole chunk has a length that no header matches.
-                engine.on_chunk(now, id, imm as u16, &header, if whole { len } else { 0 });
             }
         });
-        let more = leg.push_backlog();
-        let wants_write = leg.endpoint.interest().write || more;
         // The poll may have taken an event of completions that earlier polls took: nothing announces the next one then.
         leg.armed &= !matches!(polled, Ok(true)) && leg.endpoint.is_armed();
-        let link = (leg.local, leg.remote);
-        if !leg.open && leg.endpoint.is_open() {
-            leg.open = true;
-            self.opened(link, leg.endpoint.mtu());
+        if matches!(polled, Ok(false)) && leg.open && !more && !leg.watches_write && !leg.endpoint.interest().write {
+            leg.quiet = leg.quiet.saturating_add(1);
+            return false;
         }
-        let open = leg.open;
+        self.polled(id, polled, more, time)
+    }
+
+    /// What a poll of a leg that brought something comes to.
+    fn polled(&mut self, id: LegId, polled: Result<bool, LinkError>, more: bool, time: Option<Time>) -> bool {
+        let now = time.unwrap_or_else(|| self.time(Instant::now()));
+        let Some(leg) = self.legs.get(id) else { return false };
+        let wants_write = more || leg.endpoint.interest().write;
+        let link = (leg.local, leg.remote);
+        let stands = !leg.open && leg.endpoint.is_open();
+        leg.open |= stands;
+        let (open, mtu) = (leg.open, leg.endpoint.mtu());
         if wants_write != leg.watches_write {
             let interest = if wants_write { Interest::BOTH } else { Interest::READ };
             if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {
                 leg.watches_write = wants_write;
             }
         }
-        self.legs.put_back(id, leg);
+        if stands {
+            self.opened(link, mtu);
+        }
         let progress = match polled {
             Ok(progress) => {
                 if progress {

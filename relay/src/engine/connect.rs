@@ -6,7 +6,7 @@
 //!      └───retry───┘               failed ◀─ time is up
 //! ```
 
-use super::{Action, Engine, LegId, MS, Purpose, Role, SendPath, Time};
+use super::{Action, Engine, LegId, LentSlots, MS, Purpose, Role, SendPath, Time};
 use crate::code;
 use crate::send::{CUT, DEPTH, MAX_LANES};
 use crate::wire::{HopAddr, Msg, Refusal, Setup};
@@ -23,7 +23,7 @@ pub struct ConnectRequest {
     pub conn: [u8; 16],
     /// The listener's token.
     pub token: [u8; 16],
-    /// One lane a leg; more than one only if each is a single hop.
+    /// One lane a leg; either all are single hops or none is.
     pub lanes: Vec<Vec<HopAddr>>,
     /// How long it may take, in nanoseconds.
     pub budget: Time,
@@ -75,7 +75,7 @@ impl Engine {
         let relayed = lanes.iter().any(|hops| hops.len() > 1);
         let sane = (1..=MAX_LANES).contains(&lanes.len())
             && lanes.iter().all(|h| (1..=crate::wire::MAX_HOPS).contains(&h.len()))
-            && !(relayed && lanes.len() > 1)
+            && (!relayed || lanes.iter().all(|h| h.len() > 1))
             && !self.connects.contains_key(&request);
         if !sane {
             let why = self.refuse_text(code::BAD_ROUTE, &format!("no usable route to {peer}"));
@@ -157,13 +157,17 @@ impl Engine {
             return;
         }
         let Some(connect) = self.connects.remove(&request) else { return };
-        let first = &connect.lanes[0];
-        let relays = (first.hops.len() - 1) as u8;
-        let path = match first.ready {
-            Some(r) if relays > 0 => {
-                SendPath::Relayed { relays, key: r.key, base: r.base, slots: r.slots, stride: r.stride, chunk: r.chunk }
-            }
-            _ => SendPath::Direct,
+        let hops = connect.lanes.iter().map(|lane| lane.hops.len()).max().unwrap_or(1);
+        let path = if hops == 1 {
+            SendPath::Direct
+        } else {
+            let ready = || connect.lanes.iter().filter_map(|lane| lane.ready);
+            let chunk = ready().map(|r| r.chunk).min().unwrap_or_default();
+            let slots = ready()
+                .map(|Ready { key, base, slots, stride, .. }| LentSlots { key, base, count: slots, stride })
+                .collect();
+            // The cast is exact: at most MAX_HOPS.
+            SendPath::Relayed { relays: (hops - 1) as u8, chunk, slots }
         };
         let legs: Vec<LegId> = connect.lanes.iter().filter_map(|l| l.leg).collect();
         for leg in &legs {

@@ -5,8 +5,8 @@
 use super::slots::SlotState;
 use super::{Action, Engine, LegId, Queued, Role, Time};
 use crate::code;
-use crate::send::DEPTH;
-use crate::wire::{ChunkHeader, HEADER_BYTES, Note};
+use crate::send::Acks;
+use crate::wire::{ChunkHeader, HEADER_BYTES};
 
 impl Engine {
     /// A chunk of `landed` bytes, header included, has landed in slot `n` of the leg.
@@ -33,14 +33,11 @@ impl Engine {
             // Its stream has ended while it was under way.
             return self.release(slot);
         };
-        // Its receive is posted, and it is not of a message that is complete.
-        let window = s.cleared.wrapping_sub(s.acked);
-        if s.opening.is_some() || header.seq.wrapping_sub(s.acked) >= window {
+        if s.opening.is_some() {
             self.release(slot);
             return self.end_stream(index, code::PROTOCOL_BROKEN, true, true);
         }
-        let ChunkHeader { seq, offset, len, last, .. } = header;
-        s.queue.push_back(Queued { slot, seq, offset, len, last });
+        s.queue.push_back(Queued { slot, header });
         let Some(down) = s.down else { return };
         self.stats.arrived(s.queue.len());
         match self.legs.get(&down.leg).map(|l| &l.role) {
@@ -54,31 +51,39 @@ impl Engine {
     fn deliver(&mut self, leg: LegId, index: usize) {
         let Self { streams, pool, out, stats, .. } = self;
         let Some(s) = streams.get_mut(index).and_then(Option::as_mut) else { return };
-        while let Some(chunk) = s.queue.pop_front() {
-            let clear = s.clear[chunk.seq as usize % DEPTH];
-            pool.slots[chunk.slot as usize].state = SlotState::Posted { leg, stream: index, serial: s.serial };
-            let note = Note { seq: chunk.seq as u8, last: chunk.last, parts: 1 };
-            debug_assert_eq!(clear.seq, chunk.seq, "window checked on arrival");
-            out.push_back(Action::Deliver {
-                slot: chunk.slot,
-                leg,
-                len: chunk.len,
-                key: clear.key,
-                offset: clear.base.wrapping_add(chunk.offset),
-                note,
-            });
-            stats.forwarded(chunk.len);
+        while let Some(Queued { slot, header }) = s.queue.pop_front() {
+            let place = &mut pool.slots[slot as usize];
+            place.state = SlotState::Posted { leg, stream: index, serial: s.serial };
+            place.last = header.last;
+            let (len, key, offset, note) = (header.len, header.key, header.at, header.note());
+            out.push_back(Action::Deliver { slot, leg, len, key, offset, note });
+            stats.forwarded(len);
         }
     }
 
     /// The leg no longer reads the slot that `id` names.
     pub fn on_written(&mut self, now: Time, leg: LegId, id: u64) {
         let Some(slot) = self.pool.slots.get(id as usize) else { return };
-        if !matches!(slot.state, SlotState::Posted { leg: reader, .. } if reader == leg) {
+        let SlotState::Posted { leg: reader, stream, serial } = slot.state else { return };
+        if reader != leg {
             return;
         }
         self.stats.left(now.saturating_sub(slot.arrived));
+        if slot.last && self.config.acks == Acks::Link {
+            self.delivered(stream, serial);
+        }
         self.release(id as u32);
+    }
+
+    /// The last chunk of a message, as far as it comes by this path, has arrived.
+    fn delivered(&mut self, stream: usize, serial: u64) {
+        if let Some(s) = self.streams.get_mut(stream).and_then(Option::as_mut).filter(|s| s.serial == serial) {
+            s.delivered = s.delivered.wrapping_add(1);
+            if !s.owes {
+                s.owes = true;
+                self.owing.push((stream, serial));
+            }
+        }
     }
 
     /// Frees a slot and notes the credit.

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Files: `transit` sets up streams through this node, `connect` and `accept` the two ends, `trunk` shares a trunk, `forward`
-//! moves chunks, `slots` owns the pool's bookkeeping, `teardown` ends things, `types` is the face.
+//! moves chunks, `legs` finds legs, `slots` owns the pool's bookkeeping, `teardown` ends things, `types` is the face.
 //!
 //! All maps are ordered, so that the same inputs give the same outputs in the same order, on every run.
 //!
@@ -24,6 +24,7 @@
 mod accept;
 mod connect;
 mod forward;
+mod legs;
 mod slots;
 mod teardown;
 mod transit;
@@ -35,11 +36,11 @@ use std::net::Ipv4Addr;
 
 use crate::code;
 use crate::stats::RelayStats;
-use crate::wire::{Msg, Refusal, Setup, WireError};
+use crate::wire::{ChunkHeader, Msg, Refusal, Setup, WireError, messages};
 
 pub use connect::ConnectRequest;
 pub use slots::PoolUse;
-pub use types::{Action, Config, DialId, Event, LegId, MS, SendPath, Time};
+pub use types::{Action, Config, DialId, Event, LegId, LentSlots, MS, SendPath, Time};
 
 /// Where a stream meets a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,17 +81,7 @@ enum Role {
 #[derive(Debug)]
 struct Queued {
     slot: u32,
-    seq: u32,
-    offset: u64,
-    len: u32,
-    last: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Clear {
-    seq: u32,
-    key: u32,
-    base: u64,
+    header: ChunkHeader,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -113,9 +104,10 @@ struct Stream {
     opening: Option<(Opening, Time)>,
     last_error: String,
     queue: VecDeque<Queued>,
-    clear: [Clear; crate::send::DEPTH],
-    cleared: u32,
-    acked: u32,
+    /// Last chunks of messages that the receiver's memory holds, where links acknowledge.
+    delivered: u32,
+    /// The sender has not been told of all of them.
+    owes: bool,
     /// Slots held at the next relay.
     flying: u16,
     /// In its trunk's ready queue.
@@ -135,7 +127,7 @@ enum Purpose {
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
-    legs: BTreeMap<LegId, Leg>,
+    legs: legs::LegTable,
     streams: Vec<Option<Stream>>,
     serial: u64,
     dials: BTreeMap<u64, Purpose>,
@@ -148,6 +140,8 @@ pub struct Engine {
     out: VecDeque<Action>,
     /// Legs with credits to give back.
     creditors: Vec<LegId>,
+    /// Streams, with their serials, whose senders are to hear what was delivered.
+    owing: Vec<(usize, u64)>,
     stats: RelayStats,
     /// The time of the last input.
     now: Time,
@@ -159,7 +153,7 @@ impl Engine {
         let pool = slots::Pool::new(config.pool_slots);
         Self {
             config,
-            legs: BTreeMap::new(),
+            legs: legs::LegTable::default(),
             streams: Vec::new(),
             serial: 0,
             dials: BTreeMap::new(),
@@ -171,6 +165,7 @@ impl Engine {
             pool,
             out: VecDeque::with_capacity(256),
             creditors: Vec::with_capacity(64),
+            owing: Vec::with_capacity(64),
             stats: RelayStats::new(),
             now: 0,
         }
@@ -201,10 +196,17 @@ impl Engine {
         self.legs.len()
     }
 
-    /// The next thing to do. Credits are given back when nothing else is left, so that many go in one message.
+    /// The next thing to do. Credits are given back, and deliveries told, when nothing else is left, so that many go together.
     pub fn poll(&mut self) -> Option<Action> {
         if let Some(action) = self.out.pop_front() {
             return Some(action);
+        }
+        while let Some((index, serial)) = self.owing.pop() {
+            if let Some(s) = self.streams.get_mut(index).and_then(Option::as_mut).filter(|s| s.serial == serial) {
+                s.owes = false;
+                let msg = Msg::Done { stream: s.up.stream, count: s.delivered };
+                return Some(Action::Send { leg: s.up.leg, msg });
+            }
         }
         while let Some(leg_id) = self.creditors.last().copied() {
             let Some(leg) = self.legs.get_mut(&leg_id).filter(|leg| !leg.credits.is_empty()) else {
@@ -278,14 +280,16 @@ impl Engine {
         }
     }
 
-    /// A message has arrived on a leg.
-    pub fn on_message(&mut self, now: Time, leg: LegId, bytes: &[u8]) {
+    /// A frame of messages has arrived on a leg.
+    pub fn on_message(&mut self, now: Time, leg: LegId, frame: &[u8]) {
         self.now = now;
-        match Msg::decode(bytes) {
-            Ok(msg) => self.dispatch(now, leg, msg),
-            // A leg that was forgotten may still have something to say.
-            Err(e) if self.legs.contains_key(&leg) => self.bad_message(leg, e),
-            Err(_) => {}
+        for msg in messages(frame) {
+            match msg {
+                Ok(msg) => self.dispatch(now, leg, msg),
+                // A leg that was forgotten may still have something to say.
+                Err(e) if self.legs.contains_key(&leg) => self.bad_message(leg, e),
+                Err(_) => {}
+            }
         }
     }
 
@@ -416,7 +420,7 @@ impl Engine {
             .legs
             .iter()
             .filter(|(_, l)| matches!(l.role, Role::Stranger { deadline } if deadline <= now))
-            .map(|(id, l)| (*id, l.remote))
+            .map(|(id, l)| (id, l.remote))
             .collect();
         for (leg, peer) in late {
             self.legs.remove(&leg);
@@ -455,6 +459,7 @@ fn stream_of(msg: &Msg) -> Option<u32> {
         | Msg::Refused { stream, .. }
         | Msg::Cts { stream, .. }
         | Msg::Ack { stream, .. }
+        | Msg::Done { stream, .. }
         | Msg::Close { stream, .. } => Some(*stream),
         _ => None,
     }

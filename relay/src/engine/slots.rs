@@ -31,6 +31,8 @@ pub(super) struct Slot {
     pub(super) run: usize,
     pub(super) arrived: Time,
     pub(super) len: u32,
+    /// Being delivered, and the last chunk of its message on this path.
+    pub(super) last: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,7 @@ const NOBODY: usize = usize::MAX;
 
 impl Pool {
     pub(super) fn new(slots: u32) -> Self {
-        let slot = Slot { state: SlotState::Free, run: NOBODY, arrived: 0, len: 0 };
+        let slot = Slot { state: SlotState::Free, run: NOBODY, arrived: 0, len: 0, last: false };
         Self { slots: vec![slot; slots as usize], runs: Vec::new() }
     }
 
@@ -105,7 +107,7 @@ impl Pool {
         if s.state != SlotState::Free {
             return false;
         }
-        (s.state, s.arrived, s.len) = (SlotState::Filled, now, len);
+        (s.state, s.arrived, s.len, s.last) = (SlotState::Filled, now, len, false);
         if let Some(run) = self.runs[s.run].as_mut() {
             run.busy += 1;
         }

@@ -7,7 +7,8 @@
 //! ```
 
 use super::*;
-use crate::wire::{ChunkHeader, Note};
+use crate::send::Acks;
+use crate::wire::{ChunkHeader, Clear, Note};
 
 #[path = "tests/chunks.rs"]
 mod chunks;
@@ -50,6 +51,7 @@ fn config() -> Config {
         hello: SECOND,
         retry: 100 * MS,
         strangers: 4,
+        acks: Acks::Receiver,
         ignore_classes: false,
     }
 }
@@ -59,7 +61,7 @@ fn ask(stream: u32, at: u8, hops: Vec<HopAddr>) -> Setup {
 }
 
 fn cts(stream: u32, seq: u32) -> Msg {
-    Msg::Cts { stream, seq, key: 900 + seq, base: 0, capacity: 1 << 20 }
+    Msg::Cts { stream, clear: Clear::new(seq, &[900 + seq], 0, 1 << 20) }
 }
 
 fn ready(stream: u32) -> Msg {
@@ -179,7 +181,7 @@ impl Bench {
 use crate::wire::HEADER_BYTES;
 
 fn chunk_of(stream: u32, seq: u32, len: u32) -> ChunkHeader {
-    ChunkHeader { stream, seq, offset: 0, len, last: true }
+    ChunkHeader { stream, seq, at: 0, len, key: 900 + seq, parts: 1, last: true }
 }
 
 fn only_dial(actions: &[Action]) -> DialId {

@@ -1,8 +1,8 @@
 //! Streams through this node: taking up a set-up, sending it on, and the messages that pass through afterwards.
 
-use super::{Action, Clear, Engine, Event, Joint, LegId, MS, Opening, Purpose, Role, Stream, Time, trunk};
+use super::{Action, Engine, Event, Joint, LegId, MS, Opening, Purpose, Role, Stream, Time, trunk};
 use crate::code;
-use crate::send::{CUT, DEPTH};
+use crate::send::CUT;
 use crate::wire::{Msg, Refusal, Setup};
 
 impl Stream {
@@ -55,7 +55,6 @@ impl Engine {
                 );
                 Some(self.refuse_text(code::BAD_ROUTE, &text))
             }
-            Some(_) if setup.lanes != 1 => Some(self.refuse_text(code::BAD_ROUTE, "a relayed connection has one lane")),
             Some(_) => None,
         };
         if let Some(why) = why {
@@ -97,9 +96,8 @@ impl Engine {
             opening: Some((opening, deadline)),
             last_error: String::new(),
             queue: std::collections::VecDeque::with_capacity(16),
-            clear: [Clear::default(); DEPTH],
-            cleared: 0,
-            acked: 0,
+            delivered: 0,
+            owes: false,
             flying: 0,
             waiting: false,
             active: false,
@@ -169,16 +167,16 @@ impl Engine {
                 self.refuse_stream(index, why);
             }
             Msg::Close { code, .. } => self.end_stream(index, code, true, false),
-            Msg::Cts { seq, key, base, capacity, .. }
-                if s.opening.is_none() && seq == s.cleared && seq.wrapping_sub(s.acked) < DEPTH as u32 =>
-            {
-                s.clear[seq as usize % DEPTH] = Clear { seq, key, base };
-                s.cleared = seq.wrapping_add(1);
-                self.send(up.leg, Msg::Cts { stream: up.stream, seq, key: 0, base: 0, capacity });
+            // These are between the two ends: the sender checks them, and nothing hangs on them here.
+            Msg::Cts { clear, .. } if s.opening.is_none() => {
+                self.send(up.leg, Msg::Cts { stream: up.stream, clear });
             }
-            Msg::Ack { count, .. } if count.wrapping_sub(s.acked) <= s.cleared.wrapping_sub(s.acked) => {
-                s.acked = count;
+            Msg::Ack { count, .. } if s.opening.is_none() => {
                 self.send(up.leg, Msg::Ack { stream: up.stream, count });
+            }
+            // Only a relay further on may count deliveries.
+            Msg::Done { count, .. } if s.opening.is_none() && below.is_some_and(|d| d.stream != 0) => {
+                self.send(up.leg, Msg::Done { stream: up.stream, count });
             }
             msg => {
                 let why = format!("unexpected {}", msg.name());

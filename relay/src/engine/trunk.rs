@@ -199,7 +199,7 @@ impl Engine {
         }
         let silent =
             |l: &&super::Leg| matches!(&l.role, Role::TrunkOut(t) if (t.from, t.to) == (from, to) && t.lent.is_none());
-        let leg = self.legs.iter().find(|(_, l)| silent(l)).map(|(id, _)| *id);
+        let leg = self.legs.iter().find(|(_, l)| silent(l)).map(|(id, _)| id);
         if let Some(leg) = leg {
             self.legs.remove(&leg);
             self.out.push_back(Action::Drop { leg, graceful: false });
@@ -293,11 +293,10 @@ impl Engine {
             trunk.holder[usize::from(remote)] = Some((index, serial));
             s.flying += 1;
             pool.slots[chunk.slot as usize].state = SlotState::Posted { leg: id, stream: index, serial };
-            let stream = s.down.map_or(0, |d| d.stream);
-            let header = ChunkHeader { stream, seq: chunk.seq, offset: chunk.offset, len: chunk.len, last: chunk.last };
+            let header = ChunkHeader { stream: s.down.map_or(0, |d| d.stream), ..chunk.header };
             let offset = lent.base.wrapping_add(u64::from(remote) * u64::from(lent.stride));
             out.push_back(Action::Forward { slot: chunk.slot, leg: id, header, key: lent.key, offset, remote });
-            stats.forwarded(chunk.len);
+            stats.forwarded(header.len);
             if s.queue.is_empty() {
                 s.waiting = false;
             } else {

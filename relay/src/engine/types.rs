@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use crate::send::Acks;
 use crate::wire::{ChunkHeader, Msg, Note, Refusal};
 
 /// Nanoseconds since some fixed moment of the driver's choosing.
@@ -44,6 +45,9 @@ pub struct Config {
     pub retry: Time,
     /// Legs that may wait for their first message at once; more are turned away.
     pub strangers: usize,
+    /// Who acknowledges. [`Acks::Link`]: the last relay of a path counts for the sender what its link has reported. An agent sets this by
+    /// the kind of its links.
+    pub acks: Acks,
     /// Take trunk slots from any class. **Deadlocks**; exists so that the simulator can show that it notices.
     pub ignore_classes: bool,
 }
@@ -157,25 +161,32 @@ pub enum Action {
 }
 
 /// How a new connection's payload travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendPath {
     /// Straight into the receive buffer.
     Direct,
-    /// Through the slots of the first relay.
+    /// Through the slots of the first relay of each lane.
     Relayed {
-        /// Relays in between.
+        /// Relays in between, on the lane with the most.
         relays: u8,
-        /// Key of the slots.
-        key: u32,
-        /// What is to be added to offsets in the slots.
-        base: u64,
-        /// Slots.
-        slots: u16,
-        /// Bytes from one slot to the next.
-        stride: u32,
-        /// Largest payload of a chunk.
+        /// Largest payload of a chunk that all relays take.
         chunk: u32,
+        /// What the first relay of each lane has lent.
+        slots: Vec<LentSlots>,
     },
+}
+
+/// Slots of a relay that a sender may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentSlots {
+    /// Key of the slots.
+    pub key: u32,
+    /// What is to be added to offsets in the slots.
+    pub base: u64,
+    /// How many there are.
+    pub count: u16,
+    /// Bytes from one slot to the next.
+    pub stride: u32,
 }
 
 /// Things that happen to a node; logs, counters and traces are made of these.

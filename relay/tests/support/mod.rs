@@ -11,10 +11,10 @@ use mesh_link::memory::Slab;
 use mesh_link::tcp::Limits;
 use mesh_link::{Endpoint, Event, Key, Target};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Outgoing};
-use mesh_relay::engine::{Config, ConnectRequest, MS, SendPath};
+use mesh_relay::engine::{Config, ConnectRequest, LentSlots, MS, SendPath};
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
-use mesh_relay::wire::{HopAddr, Msg, Note, Refusal};
+use mesh_relay::send::{Acks, SendFlow, SendLane, SendMode, SendTarget};
+use mesh_relay::wire::{Clear, HopAddr, Msg, Note, Refusal, messages};
 
 /// Longest any wait of these tests may take before it counts as hung.
 pub const WATCHDOG: Duration = Duration::from_secs(60);
@@ -53,6 +53,7 @@ pub fn config(name: &str, addresses: &[Ipv4Addr]) -> AgentConfig {
             hello: 300 * MS,
             retry: 20 * MS,
             strangers: 8,
+            acks: Acks::Receiver,
             ignore_classes: false,
         },
         port: 17_917,
@@ -129,25 +130,24 @@ pub struct Sender {
     pub lanes: Vec<Endpoint>,
     pub relays: u8,
     flow: SendFlow,
-    slots: (u32, u32),
+    slots: Vec<LentSlots>,
     memory: Slab,
     pub closed: Option<u16>,
 }
 
 impl Sender {
     fn new(out: Outgoing) -> Self {
-        let (mode, slots, relays) = match out.path {
-            SendPath::Direct => {
-                (SendMode::Direct { lanes: out.lanes.len() as u8, stripe: 4096, acks: Acks::Receiver }, (0, 0), 0)
-            }
-            SendPath::Relayed { relays, key, slots, stride, chunk, .. } => {
-                (SendMode::Relayed { chunk, slots }, (key, stride), relays)
-            }
+        let (chunk, slots, relays) = match out.path {
+            SendPath::Direct => (None, Vec::new(), 0),
+            SendPath::Relayed { relays, chunk, slots } => (Some(chunk), slots, relays),
         };
+        let slots_of = |lane: usize| slots.get(lane).map_or(0, |lent: &LentSlots| lent.count);
+        let lanes = (0..out.lanes.len()).map(|lane| SendLane { weight: 1, slots: slots_of(lane) }).collect();
+        let mode = SendMode { lanes, chunk, stripe: 4096, acks: Acks::Receiver };
         let mut flow = SendFlow::new(mode);
         for (lane, msg) in out.early {
-            if let Msg::Cts { seq, key, base, capacity, .. } = msg {
-                flow.on_cts(lane, seq, key, base, capacity).expect("early");
+            if let (0, Msg::Cts { clear, .. }) = (lane, msg) {
+                flow.on_cts(&clear).expect("early");
             }
         }
         Self { lanes: out.lanes, relays, flow, slots, memory: Slab::new(1, 1 << 20).expect("memory"), closed: None }
@@ -163,18 +163,16 @@ impl Sender {
         for (n, lane) in self.lanes.iter_mut().enumerate() {
             let (flow, closed) = (&mut self.flow, &mut self.closed);
             lane.poll(|event| match event {
-                Event::Written { id } => flow.on_written(id),
-                Event::Message(bytes) => match Msg::decode(bytes).expect("message") {
-                    Msg::Cts { seq, key, base, capacity, .. } => {
-                        flow.on_cts(n as u8, seq, key, base, capacity).expect("cts")
-                    }
+                Event::Written { id } => flow.on_written(n as u8, id),
+                Event::Message(frame) => messages(frame).for_each(|msg| match msg.expect("message") {
+                    Msg::Cts { clear, .. } => flow.on_cts(&clear).expect("cts"),
                     Msg::Ack { count, .. } => flow.on_ack(count).expect("ack"),
-                    Msg::Credit { n, slots } => {
-                        slots.iter().take(n.into()).for_each(|s| flow.on_credit(*s).expect("credit"));
+                    Msg::Credit { n: count, slots } => {
+                        slots.iter().take(count.into()).for_each(|s| flow.on_credit(n as u8, *s).expect("credit"));
                     }
                     Msg::Close { code, .. } => *closed = Some(code),
                     other => panic!("{other:?}"),
-                },
+                }),
                 Event::Notified { .. } => panic!("a write to a sender"),
             })
             .map_err(|e| e.to_string())?;
@@ -188,8 +186,9 @@ impl Sender {
                     lane.post_write(w.id, None, part, target, Some(note.encode())).expect("post");
                 }
                 SendTarget::Slot { slot, header } => {
+                    let lent = self.slots[usize::from(w.lane)];
                     let target =
-                        Target { key: Key::from_raw(self.slots.0), offset: u64::from(slot) * u64::from(self.slots.1) };
+                        Target { key: Key::from_raw(lent.key), offset: u64::from(slot) * u64::from(lent.stride) };
                     lane.post_write(w.id, Some(&header.encode()), part, target, Some(slot.into())).expect("post");
                 }
             }
@@ -222,11 +221,10 @@ impl Receiver {
     pub fn post(&mut self, capacity: usize) -> u32 {
         let (place, seq) = self.flow.post(capacity as u64).expect("room");
         let mut bytes = Vec::new();
-        for lane in &mut self.lanes {
-            let key = lane.expose(self.memory.slot(0).sub(0, capacity).expect("inside")).expect("expose").0.raw();
-            Msg::Cts { stream: 0, seq, key, base: 0, capacity: capacity as u64 }.encode(&mut bytes);
-            lane.post_message(&bytes).expect("cts");
-        }
+        let buffer = self.memory.slot(0).sub(0, capacity).expect("inside");
+        let keys: Vec<_> = self.lanes.iter_mut().map(|lane| lane.expose(buffer).expect("expose").0.raw()).collect();
+        Msg::Cts { stream: 0, clear: Clear::new(seq, &keys, 0, capacity as u64) }.encode(&mut bytes);
+        self.lanes[0].post_message(&bytes).expect("cts");
         place
     }
 
@@ -237,10 +235,10 @@ impl Receiver {
                 Event::Notified { len, imm, .. } => {
                     flow.on_note(Note::decode(imm).expect("note"), len.into()).expect("flow");
                 }
-                Event::Message(bytes) => match Msg::decode(bytes).expect("message") {
+                Event::Message(frame) => messages(frame).for_each(|msg| match msg.expect("message") {
                     Msg::Close { code, .. } => *closed = Some(code),
                     other => panic!("{other:?}"),
-                },
+                }),
                 Event::Written { .. } => {}
             })
             .map_err(|e| e.to_string())?;
@@ -248,9 +246,7 @@ impl Receiver {
         if let Some(count) = self.flow.poll_ack() {
             let mut bytes = Vec::new();
             Msg::Ack { stream: 0, count }.encode(&mut bytes);
-            for lane in &mut self.lanes {
-                lane.post_message(&bytes).expect("ack");
-            }
+            self.lanes[0].post_message(&bytes).expect("ack");
         }
         Ok(())
     }

@@ -43,7 +43,8 @@ impl World {
             Action::Forward { slot, leg, header, key, offset, remote } => {
                 let Some(end) = self.end_of(node, *leg, &action) else { return };
                 let Some(payload) = self.read_slot(node, end, *slot) else { return };
-                let ChunkHeader { seq, offset: start, len, .. } = *header;
+                // Bases are 0 here.
+                let ChunkHeader { seq, at: start, len, .. } = *header;
                 if (seq, start, len) != (payload.seq, payload.start, payload.len) {
                     return self.broken(format!(
                         "{}: {} but the slot holds {payload:?}",
@@ -73,7 +74,7 @@ impl World {
             }
             Action::Connected { request, legs, path, early } => {
                 let Some(ends) = legs.iter().map(|leg| self.end_of(node, *leg, &action)).collect() else { return };
-                self.connected(conn_of(*request), ends, *path, early);
+                self.connected(conn_of(*request), ends, path.clone(), early);
             }
             Action::ConnectFailed { request, why } => self.refused(conn_of(*request), why),
             Action::Accepted { listener, legs, relays, early, .. } => {

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use mesh_relay::engine::Time;
+use mesh_relay::engine::{LentSlots, Time};
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::SendFlow;
-use mesh_relay::wire::{HopAddr, Msg};
+use mesh_relay::send::{Acks, SendFlow};
+use mesh_relay::wire::{Clear, HopAddr, Msg};
 
 use super::memory::{Buffer, Receive};
 use super::pipe::PipeEnd;
@@ -62,10 +62,13 @@ pub(super) struct Conn {
     pub(super) sender: End<SendFlow>,
     pub(super) receiver: End<RecvFlow>,
     pub(super) buffers: Vec<Buffer>,
-    pub(super) slots: (u32, u32),
+    /// What the first relay of each lane has lent.
+    pub(super) slots: Vec<LentSlots>,
     pub(super) acknowledged: bool,
-    /// Receives posted of which the sender was not told: number, lane, key, capacity.
-    pub(super) unannounced: VecDeque<(u32, PipeEnd, u32, u64)>,
+    /// Receives posted of which the sender was not told.
+    pub(super) unannounced: VecDeque<Clear>,
+    /// The sender's lanes on which a close has come, as bits.
+    pub(super) lanes_ended: u32,
     /// The receiver's code, if it has closed and reports of its links are still awaited.
     pub(super) sender_told: Option<u16>,
     pub(super) began: Time,
@@ -91,6 +94,7 @@ impl Conn {
             acknowledged: spec.messages.is_empty(),
             sender_told: None,
             unannounced: VecDeque::new(),
+            lanes_ended: 0,
             spec,
             token,
             name,
@@ -100,7 +104,7 @@ impl Conn {
             sender: End::new(),
             receiver: End::new(),
             buffers,
-            slots: (0, 0),
+            slots: Vec::new(),
             began: 0,
             finished: 0,
             bytes: 0,
@@ -145,8 +149,10 @@ impl World {
         }
         let c = &mut self.conns[conn];
         if by != Who::Sender && c.receiver.ending == Ending::None {
-            if c.receiver.flow.is_some() {
-                self.end_receiver(conn, Ending::Closed, Some(0), !at_once);
+            if let Some(flow) = &c.receiver.flow {
+                // Where links cannot refuse a write, receives that are still open are taken back by breaking the lanes.
+                let breaks = self.physics.acks == Acks::Link && flow.open() > 0;
+                self.end_receiver(conn, Ending::Closed, (!breaks).then_some(0), !(at_once || breaks));
             } else {
                 c.receiver.end(now, Ending::Cancelled);
                 self.drive(to, |engine, _| engine.unlisten(&token));

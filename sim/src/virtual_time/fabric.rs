@@ -152,7 +152,7 @@ impl World {
                 self.unread(end, id as u32);
                 self.drive(node, |engine, now| engine.on_written(now, leg, id));
             }
-            Owner::Sender { conn, .. } => self.sender_written(conn, id),
+            Owner::Sender { conn, lane } => self.sender_written(conn, lane, id),
             Owner::Receiver { .. } => self.broken("a receiver has written"),
         }
     }
@@ -222,10 +222,11 @@ impl World {
         self.close_end(end, false);
         match owner {
             Owner::Engine => self.drive(node, |engine, now| engine.on_leg_down(now, leg, "closed by its peer")),
-            Owner::Sender { conn, .. } => {
+            Owner::Sender { conn, lane } => {
                 let c = &self.conns[conn];
                 // A peer that has closed in order ends one lane after the other; reports of the others may still come.
-                let more = c.sender_told.is_some() && c.sender.lanes.iter().any(|lane| self.side(*lane).open);
+                let ended = c.sender_told.is_some() || c.lanes_ended >> lane & 1 == 1;
+                let more = ended && c.sender.lanes.iter().any(|lane| self.side(*lane).open);
                 if !more {
                     self.end_sender(conn, super::Ending::LegDown, None, true);
                 }

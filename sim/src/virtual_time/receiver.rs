@@ -1,8 +1,7 @@
 //! The receiving end of a connection, as the plugin would drive it: posts, announces, acknowledges, takes and closes.
 
 use mesh_relay::recv::RecvFlow;
-use mesh_relay::send::Acks;
-use mesh_relay::wire::{Msg, Note};
+use mesh_relay::wire::{Clear, Msg, Note};
 
 use super::ends::pause;
 use super::memory::Receive;
@@ -23,8 +22,7 @@ impl World {
             // It is closed here already, or was set up anew after a lane was lost: nobody wants it any more.
             return lanes.into_iter().for_each(|end| self.close_end(end, true));
         }
-        let direct = c.route.len() == 2;
-        c.receiver.flow = Some(RecvFlow::new(if direct { self.physics.acks } else { Acks::Receiver }));
+        c.receiver.flow = Some(RecvFlow::new(self.physics.acks, relays));
         c.receiver.lanes = lanes;
         for (_, msg) in early {
             self.receiver_message(conn, msg);
@@ -77,9 +75,8 @@ impl World {
         let total = c.spec.messages.len() as u32;
         let Some(flow) = c.receiver.flow.as_mut() else { return };
         if let Some(count) = flow.poll_ack() {
-            for end in c.receiver.lanes.clone() {
-                self.send_message(end, &Msg::Ack { stream: 0, count });
-            }
+            let first = c.receiver.lanes[0];
+            self.send_message(first, &Msg::Ack { stream: 0, count });
         }
         let c = &mut self.conns[conn];
         let Some(flow) = c.receiver.flow.as_mut() else { return };
@@ -122,11 +119,13 @@ impl World {
         let lanes = c.receiver.lanes.clone();
         let paused = pause(&mut self.rng, self.conns[conn].spec.recv_pace).map(|p| now + p);
         self.conns[conn].receiver.next_post = paused.unwrap_or(now);
-        for end in lanes {
+        let mut clear = Clear { seq, lanes: lanes.len() as u8, capacity, ..Clear::default() };
+        for (lane, end) in lanes.into_iter().enumerate() {
             let key = self.fresh_key();
             self.side_mut(end).exposed.insert(key, Region::Buffer { conn, seq });
-            self.conns[conn].unannounced.push_back((seq, end, key, capacity));
+            clear.keys[lane] = key;
         }
+        self.conns[conn].unannounced.push_back(clear);
         if let Some(at) = paused {
             self.schedule(at, What::Poke { conn, by: Who::Receiver });
         }
@@ -136,11 +135,10 @@ impl World {
     /// Sends the clear-to-sends that are due.
     fn announce(&mut self, conn: usize) {
         while let Some(due) = self.conns[conn].receiver.flow.as_mut().and_then(RecvFlow::poll_clear) {
-            while let Some((seq, end, key, capacity)) =
-                self.conns[conn].unannounced.front().copied().filter(|u| u.0 == due)
-            {
-                self.conns[conn].unannounced.pop_front();
-                self.send_message(end, &Msg::Cts { stream: 0, seq, key, base: 0, capacity });
+            let c = &mut self.conns[conn];
+            let first = c.receiver.lanes[0];
+            if let Some(clear) = c.unannounced.pop_front().filter(|clear| clear.seq == due) {
+                self.send_message(first, &Msg::Cts { stream: 0, clear });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The sending end of a connection, as the plugin would drive it: posts, writes, takes and closes.
 
 use mesh_relay::engine::SendPath;
-use mesh_relay::send::{SendFlow, SendMode, SendTarget};
+use mesh_relay::send::{SendFlow, SendLane, SendMode, SendTarget};
 use mesh_relay::wire::{Msg, Refusal};
 
 use super::ends::pause;
@@ -19,10 +19,11 @@ impl World {
         let c = &mut self.conns[conn];
         let expected = c.route.len() - 2;
         let mode = match path {
-            SendPath::Direct if expected == 0 => SendMode::Direct { lanes: lanes.len() as u8, stripe, acks },
-            SendPath::Relayed { relays, key, slots, stride, chunk, .. } if usize::from(relays) == expected => {
-                c.slots = (key, stride);
-                SendMode::Relayed { chunk, slots }
+            SendPath::Direct if expected == 0 => SendMode::direct(lanes.len() as u8, stripe, acks),
+            SendPath::Relayed { relays, slots, chunk } if usize::from(relays) == expected => {
+                let lanes = slots.iter().map(|lent| SendLane { weight: 1, slots: lent.count }).collect();
+                c.slots = slots;
+                SendMode { lanes, chunk: Some(chunk), stripe, acks }
             }
             path => return self.broken(format!("{expected} relays, but the path is {path:?}")),
         };
@@ -48,17 +49,28 @@ impl World {
     }
 
     pub(super) fn sender_message(&mut self, conn: usize, lane: u8, msg: Msg) {
-        let Some(flow) = self.conns[conn].sender.flow.as_mut() else { return };
+        let c = &mut self.conns[conn];
+        let Some(flow) = c.sender.flow.as_mut() else { return };
         let outcome = match msg {
-            Msg::Cts { seq, key, base, capacity, .. } => flow.on_cts(lane, seq, key, base, capacity),
-            Msg::Ack { count, .. } => flow.on_ack(count),
-            Msg::Credit { n, slots } => slots[..usize::from(n)].iter().try_for_each(|s| flow.on_credit(*s)),
+            Msg::Cts { clear, .. } if lane == 0 => flow.on_cts(&clear),
+            Msg::Ack { count, .. } if lane == 0 => flow.on_ack(count),
+            Msg::Done { count, .. } => flow.on_done(lane, count),
+            Msg::Credit { n, slots } => slots[..usize::from(n)].iter().try_for_each(|s| flow.on_credit(lane, *s)),
+            Msg::Close { code: 0, .. } if lane != 0 => {
+                // Whatever the receiver said before comes on the first lane.
+                c.lanes_ended |= 1 << lane;
+                return;
+            }
             Msg::Close { code, .. } => {
+                c.lanes_ended |= 1 << lane;
+                if code == 0 {
+                    flow.on_closed();
+                }
                 // Where links acknowledge, their last reports may still come, over other lanes.
                 if flow.open() == 0 || flow.lost_if_closed() > 0 {
                     return self.end_sender(conn, Ending::PeerClosed(code), None, true);
                 }
-                self.conns[conn].sender_told = Some(code);
+                c.sender_told = Some(code);
                 return;
             }
             msg => return self.broken(format!("the sender of connection {conn} gets {msg:?}")),
@@ -69,9 +81,9 @@ impl World {
         self.pump_sender(conn);
     }
 
-    pub(super) fn sender_written(&mut self, conn: usize, id: u64) {
+    pub(super) fn sender_written(&mut self, conn: usize, lane: u8, id: u64) {
         if let Some(flow) = self.conns[conn].sender.flow.as_mut() {
-            flow.on_written(id);
+            flow.on_written(lane, id);
             self.pump_sender(conn);
         }
     }
@@ -127,11 +139,11 @@ impl World {
                 Err(e) => return self.broken(format!("the sender of connection {conn}: {e}")),
             };
             let payload = Payload { conn: conn as u32, seq: write.id as u32, start: write.offset, len: write.len };
-            let (slots_key, stride) = c.slots;
             let (key, offset, header, imm) = match write.target {
                 SendTarget::Buffer { key, at, note } => (key, at, None, note.encode()),
                 SendTarget::Slot { slot, header } => {
-                    (slots_key, u64::from(slot) * u64::from(stride), Some(header.encode()), u32::from(slot))
+                    let lent = c.slots[usize::from(write.lane)];
+                    (lent.key, u64::from(slot) * u64::from(lent.stride), Some(header.encode()), u32::from(slot))
                 }
             };
             let end = c.sender.lanes[usize::from(write.lane)];

@@ -15,13 +15,13 @@ pub struct Physics {
     pub bytes_per_us: u64,
     /// From the last byte leaving (or, where links acknowledge, from its arrival) until the sender is told that its memory is read no more.
     pub written: (Time, Time),
-    /// Who acknowledges on direct connections: the receiver, as over sockets, or the link, as over queue pairs.
+    /// Who acknowledges: the receiver, as over sockets, or the link, as over queue pairs.
     pub acks: Acks,
     /// How long it takes to open a leg.
     pub dial: (Time, Time),
     /// How many of a hundred attempts to open a leg fail.
     pub dial_fails: u64,
-    /// Messages of at least so many bytes are striped over the lanes of a direct connection.
+    /// Messages of at least so many bytes are spread over the lanes of a connection.
     pub stripe: u64,
 }
 
@@ -94,7 +94,7 @@ pub struct ConnSpec {
     pub to: usize,
     /// How many connections of the pair came before, so that they take turns on equal routes.
     pub nth: usize,
-    /// Most lanes to use, if the nodes are neighbours.
+    /// Most lanes to use.
     pub lanes: usize,
     /// When it is opened, in nanoseconds.
     pub open_at: Time,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use mesh_relay::engine::{Config, DialId, MS, Time};
-use mesh_relay::wire::HopAddr;
+use mesh_relay::wire::{HopAddr, MAX_LANES};
 use mesh_routing::{NodeId, Router, Topology};
 
 use super::ends::Conn;
@@ -74,6 +74,7 @@ impl World {
                 hello: 5000 * MS,
                 retry: 20 * MS,
                 strangers: 64,
+                acks: physics.acks,
                 ignore_classes: false,
             };
             tweak(index, &mut config);
@@ -126,13 +127,10 @@ impl World {
     /// Adds a connection, which opens when its specification says. Routes are the router's; answers `false` if there is none.
     pub fn add(&mut self, spec: ConnSpec) -> bool {
         let (from, to) = (NodeId(spec.from as u16), NodeId(spec.to as u16));
-        let Some(route) = self.router.choose_nth(from, to, spec.nth) else { return false };
-        let mut lanes = if route.is_direct() { self.router.lanes_of_edge(from, to) } else { Vec::new() };
-        lanes.truncate(spec.lanes.max(1));
-        if lanes.is_empty() {
-            lanes.extend(self.router.lane(&route, spec.nth));
-        }
-        let hops = lanes.iter().map(|l| l.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect()).collect();
+        let lanes = self.router.lanes_apart(from, to, spec.nth, spec.lanes.clamp(1, MAX_LANES));
+        let Some((route, _)) = lanes.first().cloned() else { return false };
+        let hops =
+            lanes.iter().map(|(_, l)| l.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect()).collect();
         let nodes = route.nodes().iter().map(|n| n.index()).collect();
         let conn = self.conns.len();
         let (open_at, unlisten_at, closing) = (spec.open_at, spec.unlisten_at, spec.closing);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use mesh_relay::engine::{Action, Config, ConnectRequest, DialId, Engine, LegId, MS, Time};
-use mesh_relay::wire::{ChunkHeader, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Refusal, Setup};
+use mesh_relay::wire::{ChunkHeader, Clear, HEADER_BYTES, HopAddr, MAX_CREDITS, Msg, Refusal, Setup};
 use mesh_sim::virtual_time::Rng;
 
 const PORTS: [Ipv4Addr; 3] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 1, 1), Ipv4Addr::new(10, 0, 2, 1)];
@@ -49,6 +49,7 @@ impl Hostile {
             hello: 50 * MS,
             retry: 5 * MS,
             strangers: 5,
+            acks: mesh_relay::send::Acks::Link,
             ignore_classes: false,
         });
         Self {
@@ -151,7 +152,7 @@ impl Hostile {
 
     fn msg(&mut self) -> Msg {
         let (stream, number) = (self.number(), self.number());
-        match self.rng.below(12) {
+        match self.rng.below(13) {
             0..=3 => {
                 let hops = self.hops();
                 let lanes = self.rng.pick(&[1, 1, 1, 2, 9]);
@@ -175,7 +176,8 @@ impl Hostile {
                 chunk: self.rng.pick(&[256, u32::MAX, 1]),
             },
             5 => Msg::Refused { stream, why: Refusal { code: 53, text: "no".into() } },
-            6 => Msg::Cts { stream, seq: number, key: 1, base: 0, capacity: 4096 },
+            6 => Msg::Cts { stream, clear: Clear::new(number, &[1, 2], 0, 4096) },
+            12 => Msg::Done { stream, count: number },
             7 => Msg::Ack { stream, count: number },
             8 => {
                 let mut slots = [0; MAX_CREDITS];
@@ -218,8 +220,10 @@ impl Hostile {
         let header = ChunkHeader {
             stream: self.number(),
             seq: self.number(),
-            offset: self.rng.below(1000),
+            at: self.rng.below(1000),
             len,
+            key: self.number(),
+            parts: self.rng.below(17) as u8,
             last: self.rng.percent(50),
         };
         let mut header = header.encode();
@@ -255,7 +259,7 @@ impl Hostile {
                 let (seq, slot) = (self.rng.below(2) as u32, self.rng.below(2) as u16);
                 let Some((up, used)) = self.paths.get_mut(at) else { return };
                 if used.insert(slot) {
-                    let header = ChunkHeader { stream: 0, seq, offset: 0, len: 256, last: true };
+                    let header = ChunkHeader { stream: 0, seq, at: 0, len: 256, key: 1, parts: 1, last: true };
                     let up = *up;
                     self.engine.on_chunk(self.now, up, slot, &header.encode(), 256 + HEADER_BYTES as u32);
                 }
@@ -349,8 +353,8 @@ impl Hostile {
         let answers = |stream| {
             let lent = Msg::TrunkReady { key: 1, base: 0, slots: 2, classes: 2, stride: 4096, chunk: 256 };
             let ready = Msg::Ready { stream, key: 0, base: 0, slots: 0, stride: 0, chunk: u32::MAX };
-            let mut all = vec![ready, Msg::Cts { stream, seq: 0, key: 1, base: 0, capacity: 4096 }];
-            all.push(Msg::Cts { stream, seq: 1, key: 1, base: 0, capacity: 4096 });
+            let mut all = vec![ready];
+            all.extend((0..2).map(|seq| Msg::Cts { stream, clear: Clear::new(seq, &[1], 0, 4096) }));
             if trunk {
                 all.insert(0, lent);
             }

@@ -7,9 +7,10 @@ fn a_chunk_is_delivered_from_its_slot_and_credited_when_nobody_reads_it() {
     let mut bench = Bench::new(|_| ());
     let (up, down) = bench.last_relay();
     let actions = bench.say(down, &cts(0, 0));
-    assert_eq!(sent(&actions, up), [Msg::Cts { stream: 0, seq: 0, key: 0, base: 0, capacity: 1 << 20 }]);
-    let actions = bench.chunk(up, 2, ChunkHeader { stream: 0, seq: 0, offset: 512, len: 100, last: false });
-    let note = Note { seq: 0, last: false, parts: 1 };
+    assert_eq!(sent(&actions, up), [cts(0, 0)]);
+    let header = ChunkHeader { stream: 0, seq: 0, at: 512, len: 100, key: 900, parts: 3, last: false };
+    let actions = bench.chunk(up, 2, header);
+    let note = Note { seq: 0, last: false, parts: 3 };
     assert_eq!(actions, [Action::Deliver { slot: 2, leg: down, len: 100, key: 900, offset: 512, note }]);
     // Written ids that are unknown, of another leg, or come twice, are ignored.
     assert_eq!(bench.written(down, 1 << 40), []);
@@ -29,7 +30,7 @@ fn credits_go_together_after_everything_else() {
     let (up, down) = bench.last_relay();
     bench.say(down, &cts(0, 0));
     for n in 0..40 {
-        bench.chunk(up, n, ChunkHeader { stream: 0, seq: 0, offset: u64::from(n), len: 1, last: n == 39 });
+        bench.chunk(up, n, ChunkHeader { at: u64::from(n), last: n == 39, ..chunk_of(0, 0, 1) });
     }
     // when all are written before anybody asks what to do
     for n in 0..40 {
@@ -57,7 +58,7 @@ fn a_chunk_in_a_used_slot_or_of_a_false_length_is_a_fault() {
         },
         |bench, up| {
             let mut header = chunk_of(0, 0, 10).encode();
-            header[20] = 2;
+            header[24] = 2;
             bench.engine.on_chunk(bench.now, up, 1, &header, 42);
             bench.drain()
         },
@@ -86,8 +87,8 @@ fn a_receiver_that_breaks_the_rules_is_cut_off_at_once_while_its_leg_reads() {
         if reading {
             bench.chunk(up, 0, chunk_of(0, 0, 10));
         }
-        // when it acknowledges what it never asked for
-        let actions = bench.say(down, &Msg::Ack { stream: 0, count: 2 });
+        // when it counts deliveries, which only relays do
+        let actions = bench.say(down, &Msg::Done { stream: 0, count: 1 });
         assert_eq!(dropped(&actions, down), Some(!reading));
         assert_eq!(sent(&actions, up), [Msg::Close { stream: 0, code: code::PROTOCOL_BROKEN }]);
         assert_eq!(bench.engine.pool_use().lent, 0);
@@ -95,34 +96,31 @@ fn a_receiver_that_breaks_the_rules_is_cut_off_at_once_while_its_leg_reads() {
 }
 
 #[test]
-fn chunks_pass_only_in_the_window_between_acknowledged_and_cleared() {
-    for (seq, passes) in [(1, false), (2, true), (4, true), (5, false)] {
-        // given messages 0 and 1 acknowledged, and 2 to 4 cleared
-        let mut bench = Bench::new(|_| ());
-        let (up, down) = bench.last_relay();
-        for seq in 0..5 {
-            bench.say(down, &cts(0, seq));
-        }
-        bench.say(down, &Msg::Ack { stream: 0, count: 2 });
-        let actions = bench.chunk(up, 0, chunk_of(0, seq, 1));
-        let delivered = actions.iter().any(|a| matches!(a, Action::Deliver { key, .. } if *key == 900 + seq));
-        assert_eq!((delivered, bench.engine.streams()), (passes, usize::from(passes)), "message {seq}");
+fn where_links_acknowledge_the_last_relay_counts_deliveries_for_the_sender() {
+    let mut bench = Bench::new(|c| c.acks = Acks::Link);
+    let (up, down) = bench.last_relay();
+    // given two messages, the first in two chunks, all being delivered
+    let first = ChunkHeader { last: false, ..chunk_of(0, 0, 10) };
+    for (slot, header) in [(0, first), (1, chunk_of(0, 0, 10)), (2, chunk_of(0, 1, 10))] {
+        assert_eq!(bench.chunk(up, slot, header).len(), 1);
     }
+    // when a chunk that is not its message's last has arrived, then its slot is given back and nothing counted
+    assert_eq!(sent(&bench.written(down, 0), up), [credit(&[0])]);
+    // when the last ones have, then both count in one message, next to the credits
+    bench.engine.on_written(bench.now, down, 1);
+    bench.engine.on_written(bench.now, down, 2);
+    assert_eq!(sent(&bench.drain(), up), [Msg::Done { stream: 0, count: 2 }, credit(&[1, 2])]);
 }
 
 #[test]
-fn clear_to_sends_come_in_turn_and_not_too_many() {
-    let mut bench = Bench::new(|_| ());
-    let (up, down) = bench.last_relay();
-    for seq in 0..DEPTH as u32 {
-        assert_eq!(sent(&bench.say(down, &cts(0, seq)), up).len(), 1);
-    }
-    assert!(dropped(&bench.say(down, &cts(0, DEPTH as u32)), down).is_some(), "one more than the depth");
-    let (_, down) = bench.last_relay();
-    assert!(dropped(&bench.say(down, &cts(0, 1)), down).is_some(), "out of turn");
+fn counts_of_deliveries_pass_a_relay_in_the_middle_and_are_not_made_there() {
+    let mut bench = Bench::new(|c| c.acks = Acks::Link);
+    let (up, trunk) = bench.first_relay(2);
+    let actions = bench.chunk(up, 0, chunk_of(0, 0, 10));
+    assert!(matches!(actions[..], [Action::Forward { .. }]), "{actions:?}");
+    assert_eq!(sent(&bench.written(trunk, 0), up), [credit(&[0])]);
+    assert_eq!(sent(&bench.say(trunk, &Msg::Done { stream: 1, count: 7 }), up), [Msg::Done { stream: 0, count: 7 }]);
 }
-
-use crate::send::DEPTH;
 
 #[test]
 fn a_chunk_of_a_stream_that_has_ended_is_credited() {
@@ -154,15 +152,15 @@ fn a_chunk_before_its_path_stands_ends_the_path() {
 }
 
 #[test]
-fn bases_are_added_where_the_bytes_land_and_not_told_further() {
+fn the_sender_says_where_the_bytes_land() {
     // given a receive whose buffer has a base
     let mut bench = Bench::new(|_| ());
     let (up, down) = bench.last_relay();
-    let far = Msg::Cts { stream: 0, seq: 0, key: 5, base: 1 << 40, capacity: 4096 };
-    let actions = bench.say(down, &far);
-    assert_eq!(sent(&actions, up), [Msg::Cts { stream: 0, seq: 0, key: 0, base: 0, capacity: 4096 }]);
-    // when a chunk comes, then it is delivered at base and offset together
-    let actions = bench.chunk(up, 0, ChunkHeader { stream: 0, seq: 0, offset: 256, len: 10, last: true });
+    let far = Msg::Cts { stream: 0, clear: Clear::new(0, &[5], 1 << 40, 4096) };
+    // then its clear-to-send passes as it is
+    assert_eq!(sent(&bench.say(down, &far), up), [far]);
+    // and a chunk is delivered with the key and at the place that its header names
+    let actions = bench.chunk(up, 0, ChunkHeader { at: (1 << 40) + 256, key: 5, ..chunk_of(0, 0, 10) });
     assert!(
         matches!(actions[..], [Action::Deliver { key: 5, offset, .. }] if offset == (1 << 40) + 256),
         "{actions:?}"

@@ -77,8 +77,28 @@ fn a_relayed_connection_learns_its_slots() {
     let actions = connect(&mut bench, vec![hops(3)]);
     let (leg, _) = bench.dialed(only_dial(&actions));
     let actions = bench.say(leg, &Msg::Ready { stream: 0, key: 5, base: 0, slots: 8, stride: 8192, chunk: 4096 });
-    let path = SendPath::Relayed { relays: 2, key: 5, base: 0, slots: 8, stride: 8192, chunk: 4096 };
+    let slots = vec![LentSlots { key: 5, base: 0, count: 8, stride: 8192 }];
+    let path = SendPath::Relayed { relays: 2, chunk: 4096, slots };
     assert_eq!(actions, [Action::Connected { request: 3, legs: vec![leg], path, early: vec![] }]);
+}
+
+#[test]
+fn lanes_over_relays_each_have_their_slots_and_the_smallest_chunk_counts() {
+    let mut bench = Bench::new(|_| ());
+    let actions = connect(&mut bench, vec![hops(2), hops(3)]);
+    let [Action::Dial { dial: first, .. }, Action::Dial { dial: second, .. }] = actions[..] else {
+        panic!("{actions:?}")
+    };
+    let (one, _) = bench.dialed(first);
+    let (other, _) = bench.dialed(second);
+    // given the answers of both, the second first
+    let ready = |key, slots, chunk| Msg::Ready { stream: 0, key, base: 1, slots, stride: 8192, chunk };
+    assert_eq!(bench.say(other, &ready(6, 2, 1024)), []);
+    let actions = bench.say(one, &ready(5, 8, 4096));
+    // then the connection has the slots of each lane, in the order of the lanes
+    let slots = [(5, 8), (6, 2)].map(|(key, count)| LentSlots { key, base: 1, count, stride: 8192 }).to_vec();
+    let path = SendPath::Relayed { relays: 2, chunk: 1024, slots };
+    assert_eq!(actions, [Action::Connected { request: 3, legs: vec![one, other], path, early: vec![] }]);
 }
 
 #[test]
@@ -95,7 +115,7 @@ fn answers_that_make_no_sense_fail_with_e51() {
 
 #[test]
 fn requests_without_a_usable_route_fail_at_once() {
-    for lanes in [vec![], vec![vec![]], vec![hops(2), hops(2)], vec![hops(33)], vec![hops(1); 9]] {
+    for lanes in [vec![], vec![vec![]], vec![hops(2), hops(1)], vec![hops(33)], vec![hops(1); 9]] {
         let mut bench = Bench::new(|_| ());
         let actions = connect(&mut bench, lanes);
         assert_eq!(actions.len(), 1);

@@ -31,11 +31,9 @@ fn routes_that_do_not_fit_the_node_are_refused_with_the_address() {
 }
 
 #[test]
-fn relay_off_several_lanes_and_unknown_tokens_are_refused() {
+fn relay_off_and_unknown_tokens_are_refused() {
     let why = refused(|c| c.relay = false, ask(0, 0, hops(2)));
     assert!(why.code == code::RELAY_OFF && why.text.contains("relay = false"), "{}", why.text);
-    let why = refused(|_| (), Setup { lanes: 2, ..ask(0, 0, hops(2)) });
-    assert!(why.code == code::BAD_ROUTE && why.text.contains("one lane"), "{}", why.text);
     let why = refused(|_| (), ask(0, 0, hops(1)));
     assert!(why.code == code::NO_LISTENER && why.text.contains("mesh[E52] node relay"), "{}", why.text);
 }

@@ -1,19 +1,26 @@
 //! What travels between two nodes: the chunk header in front of every payload in a slot, and the control messages.
 //!
-//! All integers are little endian. Every decoder bounds each length before it uses it and refuses trailing bytes, so the bytes of a
-//! stranger can only ever yield a [`WireError`]. Knows nothing of sockets, slots' memory or time.
+//! Several messages may follow each other in one *frame*, the unit that a link carries: [`messages`] takes them apart. All integers are
+//! little endian. Every decoder bounds each length before it uses it and refuses what is left over, so the bytes of a stranger can only
+//! ever yield a [`WireError`]. Knows nothing of sockets, slots' memory or time.
+
+mod chunk;
+mod reader;
 
 use std::net::Ipv4Addr;
 
 use thiserror::Error;
 
+pub use chunk::{ChunkHeader, Note};
+use reader::Reader;
+
 /// First word of the first message on every leg: `MESH` in ASCII.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"MESH");
 /// Version of everything in this file. Nodes with different versions refuse each other (`mesh[E43]`).
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 /// Bytes of a [`ChunkHeader`] in a slot.
 pub const HEADER_BYTES: usize = 32;
-/// Longest encoded message, in bytes.
+/// Longest frame, and so the longest encoded message, in bytes.
 pub const MAX_MESSAGE: usize = 1024;
 /// Most hops a route may have (so at most 31 relays).
 pub const MAX_HOPS: usize = 32;
@@ -21,6 +28,8 @@ pub const MAX_HOPS: usize = 32;
 pub const MAX_CREDITS: usize = 32;
 /// Longest text of a refusal, in bytes.
 pub const MAX_TEXT: usize = 400;
+/// Most lanes of a connection (a [`Note`] counts to 15).
+pub const MAX_LANES: usize = 8;
 
 /// Why bytes could not be decoded.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -30,14 +39,6 @@ pub enum WireError {
     Short {
         /// Bytes received.
         got: usize,
-    },
-    /// Bytes were left over.
-    #[error("{left} bytes after the end of a message of kind {kind}")]
-    Trailing {
-        /// Kind byte of the message.
-        kind: u8,
-        /// Bytes left over.
-        left: usize,
     },
     /// The kind byte is not one of ours.
     #[error("unknown message kind {kind}")]
@@ -69,46 +70,6 @@ pub enum WireError {
         /// Ours.
         ours: u16,
     },
-}
-
-/// In front of every chunk in a slot: whose bytes they are and where they go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct ChunkHeader {
-    /// Stream of the leg the chunk travels on (0 on a connection's own leg).
-    pub stream: u32,
-    /// Number of the message within its connection, from 0, wrapping.
-    pub seq: u32,
-    /// Byte offset of the payload within the message.
-    pub offset: u64,
-    /// Payload bytes behind the header.
-    pub len: u32,
-    /// Whether this is the message's last chunk on this lane.
-    pub last: bool,
-}
-
-impl ChunkHeader {
-    /// Encodes into the fixed form.
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut b = [0; HEADER_BYTES];
-        b[0..4].copy_from_slice(&self.stream.to_le_bytes());
-        b[4..8].copy_from_slice(&self.seq.to_le_bytes());
-        b[8..16].copy_from_slice(&self.offset.to_le_bytes());
-        b[16..20].copy_from_slice(&self.len.to_le_bytes());
-        b[20] = u8::from(self.last);
-        b
-    }
-
-    /// Decodes and bounds: `limit` is the payload room of a slot.
-    ///
-    /// # Errors
-    /// [`WireError::Bounds`] if the length exceeds `limit` or the flag is not 0 or 1.
-    pub fn decode(b: &[u8; HEADER_BYTES], limit: u32) -> Result<Self, WireError> {
-        let mut r = Reader { kind: 0, bytes: b };
-        let header = Self { stream: r.u32()?, seq: r.u32()?, offset: r.u64()?, len: r.u32()?, last: r.u8()? == 1 };
-        bound("chunk length", u64::from(header.len), u64::from(limit))?;
-        bound("chunk flag", u64::from(b[20]), 1)?;
-        Ok(header)
-    }
 }
 
 /// One hop of a lane: the two ports of the link it is pinned to.
@@ -177,24 +138,26 @@ pub enum Msg {
         /// Why.
         why: Refusal,
     },
-    /// Towards the sender: the receive of message `seq` is posted (clear to send).
+    /// Towards the sender, on the first lane: the receive of a message is posted (clear to send). Relays pass it on as it is.
     Cts {
         /// Stream.
         stream: u32,
-        /// Message.
-        seq: u32,
-        /// Key of the receive buffer, for the last hop.
-        key: u32,
-        /// What is to be added to offsets in the buffer (RDMA: its address; TCP: 0).
-        base: u64,
-        /// Bytes the buffer holds.
-        capacity: u64,
+        /// The receive.
+        clear: Clear,
     },
-    /// Towards the sender: messages before `count` have arrived whole.
+    /// Towards the sender, on the first lane: messages before `count` have arrived whole. Only where links do not acknowledge.
     Ack {
         /// Stream.
         stream: u32,
         /// Messages complete since the connection began, wrapping.
+        count: u32,
+    },
+    /// Towards the sender, from the last relay of a lane: so many messages have arrived as far as they went over this lane. Only where
+    /// links acknowledge.
+    Done {
+        /// Stream.
+        stream: u32,
+        /// Last chunks of messages delivered since the lane began, wrapping.
         count: u32,
     },
     /// Towards the sender: these slots may be filled again.
@@ -242,6 +205,31 @@ const CREDIT: u8 = 6;
 const CLOSE: u8 = 7;
 const TRUNK_HELLO: u8 = 8;
 const TRUNK_READY: u8 = 9;
+const DONE: u8 = 10;
+
+/// A posted receive, as its sender must know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clear {
+    /// Message.
+    pub seq: u32,
+    /// Lanes of the connection, 1 to [`MAX_LANES`].
+    pub lanes: u8,
+    /// Key of the receive buffer for the last hop of each lane; 0 beyond `lanes`.
+    pub keys: [u32; MAX_LANES],
+    /// What is to be added to offsets in the buffer, whatever the lane (RDMA: its address; TCP: 0).
+    pub base: u64,
+    /// Bytes the buffer holds.
+    pub capacity: u64,
+}
+
+impl Clear {
+    /// A receive of a connection with lanes of these keys, at most [`MAX_LANES`].
+    pub fn new(seq: u32, keys: &[u32], base: u64, capacity: u64) -> Self {
+        let mut clear = Self { seq, lanes: keys.len().min(MAX_LANES) as u8, keys: [0; MAX_LANES], base, capacity };
+        clear.keys.iter_mut().zip(keys).for_each(|(to, key)| *to = *key);
+        clear
+    }
+}
 
 impl Msg {
     /// What it is, for texts: unlike its `Debug` form it is short and tells no token.
@@ -252,6 +240,7 @@ impl Msg {
             Self::Refused { .. } => "refusal",
             Self::Cts { .. } => "clear-to-send",
             Self::Ack { .. } => "acknowledgement",
+            Self::Done { .. } => "count of deliveries",
             Self::Credit { .. } => "credit",
             Self::Close { .. } => "close",
             Self::TrunkHello { .. } => "trunk hello",
@@ -262,6 +251,11 @@ impl Msg {
     /// Encodes into `out` (cleared first) without allocating once it has grown to [`MAX_MESSAGE`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
+        self.append(out);
+    }
+
+    /// Encodes behind what `out` holds: a frame of several messages. At most [`MAX_MESSAGE`] bytes.
+    pub fn append(&self, out: &mut Vec<u8>) {
         match self {
             Self::Setup(s) => {
                 preface(out, SETUP);
@@ -288,18 +282,29 @@ impl Msg {
                 out.push(REFUSED);
                 out.extend_from_slice(&stream.to_le_bytes());
                 out.extend_from_slice(&why.code.to_le_bytes());
-                out.extend_from_slice(clip(&why.text).as_bytes());
+                let text = clip(&why.text);
+                // The cast is exact: at most MAX_TEXT.
+                out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
             }
-            Self::Cts { stream, seq, key, base, capacity } => {
+            Self::Cts { stream, clear } => {
                 out.push(CTS);
                 out.extend_from_slice(&stream.to_le_bytes());
-                out.extend_from_slice(&seq.to_le_bytes());
-                out.extend_from_slice(&key.to_le_bytes());
-                out.extend_from_slice(&base.to_le_bytes());
-                out.extend_from_slice(&capacity.to_le_bytes());
+                out.extend_from_slice(&clear.seq.to_le_bytes());
+                out.extend_from_slice(&clear.base.to_le_bytes());
+                out.extend_from_slice(&clear.capacity.to_le_bytes());
+                out.push(clear.lanes);
+                for key in clear.keys.iter().take(usize::from(clear.lanes)) {
+                    out.extend_from_slice(&key.to_le_bytes());
+                }
             }
             Self::Ack { stream, count } => {
                 out.push(ACK);
+                out.extend_from_slice(&stream.to_le_bytes());
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+            Self::Done { stream, count } => {
+                out.push(DONE);
                 out.extend_from_slice(&stream.to_le_bytes());
                 out.extend_from_slice(&count.to_le_bytes());
             }
@@ -330,14 +335,21 @@ impl Msg {
         }
     }
 
-    /// Decodes one message.
+    /// Decodes a frame of one message.
     ///
     /// # Errors
     /// Any [`WireError`]; [`WireError::Magic`] and [`WireError::Protocol`] only for the two messages that open a leg.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let (&kind, rest) = bytes.split_first().ok_or(WireError::Short { got: 0 })?;
-        bound("message length", bytes.len() as u64, MAX_MESSAGE as u64)?;
-        let mut r = Reader { kind, bytes: rest };
+        let (msg, rest) = Self::decode_first(bytes)?;
+        bound("bytes after a message", rest.len() as u64, 0)?;
+        Ok(msg)
+    }
+
+    /// Decodes the first message of a frame, and answers what follows it.
+    fn decode_first(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        bound("frame length", bytes.len() as u64, MAX_MESSAGE as u64)?;
+        let mut r = Reader { bytes };
+        let kind = r.u8()?;
         let msg = match kind {
             SETUP => Self::Setup(decode_setup(&mut r)?),
             READY => Self::Ready {
@@ -351,11 +363,22 @@ impl Msg {
             REFUSED => {
                 let stream = r.u32()?;
                 let code = r.u16()?;
-                bound("refusal text", r.bytes.len() as u64, MAX_TEXT as u64)?;
-                let text = String::from_utf8_lossy(r.rest()).into_owned();
+                let len = r.u16()?;
+                bound("refusal text", len.into(), MAX_TEXT as u64)?;
+                let text = String::from_utf8_lossy(r.slice(len.into())?).into_owned();
                 Self::Refused { stream, why: Refusal { code, text } }
             }
-            CTS => Self::Cts { stream: r.u32()?, seq: r.u32()?, key: r.u32()?, base: r.u64()?, capacity: r.u64()? },
+            CTS => {
+                let stream = r.u32()?;
+                let (seq, base, capacity, lanes) = (r.u32()?, r.u64()?, r.u64()?, r.u8()?);
+                bound("lanes", lanes.into(), MAX_LANES as u64)?;
+                let mut keys = [0; MAX_LANES];
+                for key in keys.iter_mut().take(usize::from(lanes)) {
+                    *key = r.u32()?;
+                }
+                Self::Cts { stream, clear: Clear { seq, lanes, keys, base, capacity } }
+            }
+            DONE => Self::Done { stream: r.u32()?, count: r.u32()? },
             ACK => Self::Ack { stream: r.u32()?, count: r.u32()? },
             CREDIT => {
                 let n = r.u8()?;
@@ -381,8 +404,32 @@ impl Msg {
             },
             kind => return Err(WireError::Kind { kind }),
         };
-        r.end()?;
-        Ok(msg)
+        Ok((msg, r.bytes))
+    }
+}
+
+/// The messages of a frame, in order; ends with the first error. An empty frame is one.
+pub fn messages(frame: &[u8]) -> Messages<'_> {
+    Messages { rest: Some(frame) }
+}
+
+/// See [`messages`].
+#[derive(Clone, Debug)]
+pub struct Messages<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl Iterator for Messages<'_> {
+    type Item = Result<Msg, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match Msg::decode_first(self.rest.take()?) {
+            Ok((msg, rest)) => {
+                self.rest = (!rest.is_empty()).then_some(rest);
+                Some(Ok(msg))
+            }
+            Err(e) => Some(Err(e)),
+        }
     }
 }
 
@@ -409,31 +456,6 @@ fn decode_setup(r: &mut Reader<'_>) -> Result<Setup, WireError> {
     Ok(Setup { stream, conn, token, lane, lanes, at, budget_ms, hops })
 }
 
-/// What the notification of a write into a receive buffer says, in the 32 bits of an immediate: the message's number (8 bits), whether
-/// this was its last write on this lane, and over how many lanes the message was spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Low byte of the message's number.
-    pub seq: u8,
-    /// Last write of the message on this lane.
-    pub last: bool,
-    /// Lanes that carry a part of the message, 1 to 15.
-    pub parts: u8,
-}
-
-impl Note {
-    /// As an immediate.
-    pub fn encode(self) -> u32 {
-        u32::from(self.seq) | u32::from(self.last) << 8 | u32::from(self.parts & 15) << 9
-    }
-
-    /// From an immediate; unknown bits or zero parts are `None`.
-    pub fn decode(imm: u32) -> Option<Self> {
-        let parts = (imm >> 9 & 15) as u8;
-        (imm >> 13 == 0 && parts > 0).then_some(Self { seq: imm as u8, last: imm >> 8 & 1 == 1, parts })
-    }
-}
-
 fn preface(out: &mut Vec<u8>, kind: u8) {
     out.push(kind);
     out.extend_from_slice(&MAGIC.to_le_bytes());
@@ -456,55 +478,5 @@ fn bound(field: &'static str, value: u64, limit: u64) -> Result<(), WireError> {
     if value > limit { Err(WireError::Bounds { field, value, limit }) } else { Ok(()) }
 }
 
-struct Reader<'a> {
-    kind: u8,
-    bytes: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (head, tail) = self.bytes.split_first_chunk::<N>().ok_or(WireError::Short { got: self.bytes.len() })?;
-        self.bytes = tail;
-        Ok(*head)
-    }
-
-    fn u8(&mut self) -> Result<u8, WireError> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-
-    fn u16(&mut self) -> Result<u16, WireError> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-
-    fn u32(&mut self) -> Result<u32, WireError> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, WireError> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.bytes)
-    }
-
-    fn preface(&mut self) -> Result<(), WireError> {
-        let magic = self.u32()?;
-        if magic != MAGIC {
-            return Err(WireError::Magic { got: magic });
-        }
-        let theirs = self.u16()?;
-        if theirs != PROTOCOL { Err(WireError::Protocol { theirs, ours: PROTOCOL }) } else { Ok(()) }
-    }
-
-    fn end(&self) -> Result<(), WireError> {
-        match self.bytes.len() {
-            0 => Ok(()),
-            left => Err(WireError::Trailing { kind: self.kind, left }),
-        }
-    }
-}
-
 #[cfg(test)]
-#[path = "wire_tests.rs"]
 mod tests;
