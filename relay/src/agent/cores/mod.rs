@@ -1,13 +1,27 @@
-//! Where the relay thread runs: a core of the fastest kind that the process may use.
+//! Where the relay thread runs: a big core that nothing else of this process is bound to, or none where cores are few.
 //!
-//! The set of allowed cores is the main thread's: NCCL narrows that of its own threads, from which the agent may be started.
+//! Must not know: what the thread does, and what other processes run. Runs once, on the relay thread, as it starts.
+//!
+//! Files: `files` reads small files below a root and keeps what was wrong with them, `quota` what cgroups leave of the cores, `busy`
+//! the cores that other threads are bound to, `machine` all of that together, `order` which core is preferred to which.
+
+mod busy;
+mod files;
+mod machine;
+mod order;
+mod quota;
+
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
+
+use machine::{Core, Machine};
 
 /// The setting `NCCL_MESH_RELAY_CORES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoreChoice {
-    /// One of the fastest allowed cores; none if the process has two or fewer.
+    /// A fast core that no other thread of the process is bound to; none if there are two cores' worth or less.
     Auto,
     /// Leave it to the scheduler.
     None,
@@ -15,23 +29,82 @@ pub enum CoreChoice {
     List(Vec<usize>),
 }
 
-/// Pins the calling thread; answers the core, or `None` if it stays free. `seed` spreads the agents of nodes that share a machine.
-pub(crate) fn pin(choice: &CoreChoice, seed: u64) -> Option<usize> {
-    let candidates = match choice {
-        CoreChoice::None => return None,
-        CoreChoice::List(list) => list.clone(),
-        CoreChoice::Auto => {
-            let allowed = allowed(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
-            fastest(&allowed, |core| speed(Path::new("/sys/devices/system/cpu"), core), seed)
-        }
-    };
-    candidates.into_iter().find(|&id| core_affinity::set_for_current(core_affinity::CoreId { id }))
+/// Where the calling thread runs from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// The core that it is pinned to; `None` if the scheduler decides.
+    pub core: Option<usize>,
+    /// Others of this process need the core that it runs on: it must give it away between two looks, not spin on it.
+    pub yields: bool,
+    /// What was chosen and why, for the log.
+    pub why: String,
 }
 
-/// The cores of `Cpus_allowed_list` in a `/proc/…/status`.
-fn allowed(status: &str) -> Vec<usize> {
-    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
-    parse_list(list)
+/// With that many cores or fewer, a thread that is pinned and spins is in the way of those that it works for.
+const FEW: usize = 2;
+
+/// One more than the largest core that an affinity mask of the usual size can name.
+const MASK: usize = 1024;
+
+/// Pins the calling thread as `choice` says. `seed` spreads the agents of nodes that share a machine.
+pub(crate) fn choose(choice: &CoreChoice, seed: u64) -> Chosen {
+    let pin = |core| core < MASK && core_affinity::set_for_current(core_affinity::CoreId { id: core });
+    decide(choice, seed, &Machine::read(Path::new("/")), pin)
+}
+
+/// The decision; `pin` says whether a core could be had.
+fn decide(choice: &CoreChoice, seed: u64, machine: &Machine, mut pin: impl FnMut(usize) -> bool) -> Chosen {
+    let few = machine.effective() <= FEW;
+    let mut facts = Vec::new();
+    let core = match choice {
+        CoreChoice::None => {
+            facts.push("NCCL_MESH_RELAY_CORES is none".to_owned());
+            None
+        }
+        CoreChoice::List(list) => {
+            let core = list.iter().copied().find(|&core| pin(core));
+            facts.push(match core {
+                Some(_) => "set by NCCL_MESH_RELAY_CORES".to_owned(),
+                None => format!("NCCL_MESH_RELAY_CORES names no core that can be had: {list:?}"),
+            });
+            core
+        }
+        CoreChoice::Auto if few => None,
+        CoreChoice::Auto => {
+            let core = order::order(&machine.cores, seed).into_iter().find(|core| pin(core.number));
+            match core {
+                Some(core) => reasons(core, machine, &mut facts),
+                None => facts.push(format!("the system lets it be pinned to none of {}", machine.cores.len())),
+            }
+            core.map(|core| core.number)
+        }
+    };
+    let shared = core.is_some_and(|number| machine.cores.iter().any(|core| core.busy && core.number == number));
+    if few {
+        facts.push(machine.room());
+    } else if shared {
+        facts.push("another thread is bound to it".to_owned());
+    }
+    facts.extend(machine.remarks());
+    let yields = few || shared;
+    let place = core.map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
+    let why = format!("{place}{} ({})", if yields { ", yielding" } else { "" }, facts.join("; "));
+    Chosen { core, yields, why }
+}
+
+/// What speaks for this core, and what against.
+fn reasons(core: Core, machine: &Machine, facts: &mut Vec<String>) {
+    let cores = &machine.cores;
+    let fastest = core.kind == 0 && cores.iter().any(|other| other.kind != 0);
+    facts.push(format!("{} of {} allowed", if fastest { "fastest" } else { "one" }, cores.len()));
+    facts.extend(machine.quota.filter(|quota| *quota < cores.len()).map(|quota| format!("quota of {quota}")));
+    let busy = cores.iter().filter(|other| other.busy).count();
+    if busy > 0 && !core.busy {
+        facts.push(format!("{busy} busy left out"));
+    }
+    if core.beside_busy {
+        facts.push("its hyper-thread sibling is busy".to_owned());
+    }
 }
 
 /// Cores of a list such as `0-3,8,10-11`; what does not parse is left out.
@@ -41,49 +114,11 @@ pub(crate) fn parse_list(list: &str) -> Vec<usize> {
         match part.split_once('-') {
             Some((a, b)) => {
                 if let (Ok(a), Ok(b)) = (a.trim().parse::<usize>(), b.trim().parse::<usize>()) {
-                    cores.extend(a..=b.min(a + 4095));
+                    cores.extend(a..=b.min(a.saturating_add(4095)));
                 }
             }
             None => cores.extend(part.trim().parse::<usize>()),
         }
     }
     cores
-}
-
-fn speed(root: &Path, core: usize) -> u64 {
-    let read = |file: &str| std::fs::read_to_string(root.join(format!("cpu{core}/{file}"))).ok()?.trim().parse().ok();
-    read("cpu_capacity").or_else(|| read("cpufreq/cpuinfo_max_freq")).unwrap_or(0)
-}
-
-/// The fastest of the allowed cores, one chosen by `seed` first. The first core is left to interrupts and to whoever was started first.
-fn fastest(allowed: &[usize], speed: impl Fn(usize) -> u64, seed: u64) -> Vec<usize> {
-    if allowed.len() <= 2 {
-        return Vec::new();
-    }
-    let best = allowed[1..].iter().map(|&c| speed(c)).max().unwrap_or(0);
-    let mut cores: Vec<usize> = allowed[1..].iter().copied().filter(|&c| speed(c) == best).collect();
-    let first = (seed % cores.len().max(1) as u64) as usize;
-    cores.rotate_left(first);
-    cores
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_read_and_nonsense_is_left_out() {
-        assert_eq!(parse_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
-        assert_eq!(parse_list(" 5 "), [5]);
-        assert!(parse_list("x,-").is_empty());
-        assert_eq!(allowed("Name: a\nCpus_allowed_list:\t2-3\n"), [2, 3]);
-    }
-
-    #[test]
-    fn big_cores_come_first_and_small_machines_are_left_alone() {
-        let speed = |core| if core >= 4 { 1024 } else { 512 };
-        assert_eq!(fastest(&[0, 1, 2, 3, 4, 5, 6], speed, 1), [5, 6, 4]);
-        assert_eq!(fastest(&[0, 1, 2], |_| 0, 0), [1, 2]);
-        assert!(fastest(&[0, 1], |_| 0, 0).is_empty());
-    }
 }
