@@ -37,11 +37,11 @@ pub const PREFIX: &str = "NCCL_MESH_";
 /// Cores for the relay thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayCores {
-    /// A big core outside the process's hot set.
+    /// A big core outside the process's busy set; none where cores are few.
     Auto,
     /// No pinning.
     Unpinned,
-    /// These cores, by number.
+    /// The first of these that can be had, by number.
     List(Vec<usize>),
 }
 

@@ -131,7 +131,8 @@ static TABLE: &[Setting] = &[
     row!("TRUNK_SLOTS", number(1, 256), "8", "slots", "relay", trunk_slots, Value::Number(n) => n as usize,
         "Slots for each hop class of a trunk."),
     row!("RELAY_CORES", Kind::Cores, "auto", "", "relay", relay_cores, Value::Cores(c) => c,
-        "Cores for the relay thread: numbers with commas, auto (one of the fastest the process may use), or none."),
+        "Core for the relay thread: numbers with commas (the first that can be had), auto (a fast one that no other thread of the process is \
+         bound to; none on up to 2 cores), or none (left to the scheduler)."),
     row!("SPIN_US", Kind::NumberOrAuto { min: 0, max: 10_000_000 }, "auto", "µs", "relay", spin,
         value @ (Value::Number(_) | Value::Auto) => value.number().map(Duration::from_micros),
         "How long the relay thread spins after the last work before it sleeps. auto: 0 on up to 2 cores, else 50."),

@@ -135,11 +135,12 @@ impl Runner {
     }
 
     pub(super) fn run(mut self) {
-        let core = cores::pin(&self.config.core, self.config.engine.node);
+        let chosen = cores::choose(&self.config.core, self.config.engine.node);
+        let _yields = chosen.yields;
         info!(
             "relay thread of {} on {}; slots {} x {} KiB = {} MiB",
             self.config.engine.name,
-            core.map_or_else(|| "any core".into(), |c| format!("core {c}")),
+            chosen.why,
             self.config.engine.pool_slots,
             self.config.engine.stride() >> 10,
             (u64::from(self.config.engine.pool_slots) * u64::from(self.config.engine.stride())) >> 20,
