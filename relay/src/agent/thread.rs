@@ -136,7 +136,6 @@ impl Runner {
 
     pub(super) fn run(mut self) {
         let chosen = cores::choose(&self.config.core, self.config.engine.node);
-        let _yields = chosen.yields;
         info!(
             "relay thread of {} on {}; slots {} x {} KiB = {} MiB",
             self.config.engine.name,
@@ -146,7 +145,7 @@ impl Runner {
             (u64::from(self.config.engine.pool_slots) * u64::from(self.config.engine.stride())) >> 20,
         );
         let shared = Arc::clone(&self.shared);
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.turn()));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.turn(chosen.yields)));
         // Release: pairs with the acquire in `Agent::alive`; whoever sees the flag sees all that was done before.
         shared.ended.store(true, Ordering::Release);
         match outcome {
@@ -158,7 +157,8 @@ impl Runner {
         }
     }
 
-    fn turn(&mut self) -> std::io::Result<()> {
+    /// `yields`: others want this core, so a round that found nothing gives it away.
+    fn turn(&mut self, yields: bool) -> std::io::Result<()> {
         let mut ready = [Ready::default(); 64];
         let mut busy_until = Instant::now();
         let (mut round, mut worked, mut spinning) = (0_u32, false, false);
@@ -186,12 +186,17 @@ impl Runner {
                 self.carry_out(now);
                 self.expire(now);
             }
+            let mut any = false;
             for _ in 0..ROUND {
                 let Some(leg) = self.list.pop_front() else { break };
-                worked |= self.poll_leg(leg);
+                any |= self.poll_leg(leg);
             }
             if self.silent {
-                worked |= self.poll_silent(round);
+                any |= self.poll_silent(round);
+            }
+            worked |= any;
+            if yields && !any {
+                std::thread::yield_now();
             }
         }
         Ok(())

@@ -58,6 +58,7 @@ pub(super) struct Conn {
     pub(super) name: [u8; 16],
     pub(super) hops: Vec<Vec<HopAddr>>,
     pub(super) route: Vec<usize>,
+    pub(super) nodes: Vec<usize>,
     pub(super) opened: bool,
     pub(super) sender: End<SendFlow>,
     pub(super) receiver: End<RecvFlow>,
@@ -87,7 +88,7 @@ impl Conn {
         token: [u8; 16],
         name: [u8; 16],
         hops: Vec<Vec<HopAddr>>,
-        route: Vec<usize>,
+        (route, nodes): (Vec<usize>, Vec<usize>),
     ) -> Self {
         let buffers = spec.messages.iter().map(|_| Buffer::new()).collect();
         Self {
@@ -100,6 +101,7 @@ impl Conn {
             name,
             hops,
             route,
+            nodes,
             opened: false,
             sender: End::new(),
             receiver: End::new(),
@@ -116,6 +118,7 @@ impl Conn {
             from: self.spec.from,
             to: self.spec.to,
             route: self.route.clone(),
+            nodes: self.nodes.clone(),
             messages: self.spec.messages.len() as u32,
             delivered: self.buffers.iter().filter(|b| b.state == Receive::Complete).count() as u32,
             acknowledged: self.acknowledged,

@@ -31,8 +31,10 @@ pub struct ConnReport {
     pub from: usize,
     /// Receiving node.
     pub to: usize,
-    /// The nodes of its route, both ends included.
+    /// The nodes of the route of its first lane, both ends included.
     pub route: Vec<usize>,
+    /// The nodes of all its lanes, each once.
+    pub nodes: Vec<usize>,
     /// Messages its user meant to send.
     pub messages: u32,
     /// Messages that arrived whole, checked byte by byte.

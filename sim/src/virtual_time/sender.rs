@@ -66,6 +66,10 @@ impl World {
                 if code == 0 {
                     flow.on_closed();
                 }
+                if code == 0 && flow.lost_if_closed() == 0 {
+                    c.sender_told = Some(0);
+                    return self.pump_sender(conn);
+                }
                 // Where links acknowledge, their last reports may still come, over other lanes.
                 if flow.open() == 0 || flow.lost_if_closed() > 0 {
                     return self.end_sender(conn, Ending::PeerClosed(code), None, true);

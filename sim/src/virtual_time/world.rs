@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use mesh_relay::engine::{Config, DialId, MS, Time};
 use mesh_relay::wire::{HopAddr, MAX_LANES};
-use mesh_routing::{NodeId, Router, Topology};
+use mesh_routing::{NodeId, Route, Router, Topology};
 
 use super::ends::Conn;
 use super::nodes::{Life, Node};
@@ -131,13 +131,16 @@ impl World {
         let Some((route, _)) = lanes.first().cloned() else { return false };
         let hops =
             lanes.iter().map(|(_, l)| l.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect()).collect();
-        let nodes = route.nodes().iter().map(|n| n.index()).collect();
+        let on = |route: &Route| route.nodes().iter().map(|n| n.index()).collect::<Vec<_>>();
+        let mut nodes: Vec<_> = lanes.iter().flat_map(|(route, _)| on(route)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
         let conn = self.conns.len();
         let (open_at, unlisten_at, closing) = (spec.open_at, spec.unlisten_at, spec.closing);
         let token = self.rng.sixteen();
         let name = self.rng.sixteen();
         let to = spec.to;
-        self.conns.push(Conn::new(spec, token, name, hops, nodes));
+        self.conns.push(Conn::new(spec, token, name, hops, (on(&route), nodes)));
         if self.nodes[to].life == Life::Up {
             self.nodes[to].engine.listen(token, conn as u64);
         }
