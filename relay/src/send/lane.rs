@@ -20,7 +20,8 @@ pub(super) struct Lane {
     pub(super) weight: u64,
     /// Bytes under way: not known to have reached the next node (direct), or to have left it (relayed).
     pub(super) load: u64,
-    pub(super) free: VecDeque<u16>,
+    /// The one given back last is taken first: its memory is still in caches, here and there.
+    pub(super) free: Vec<u16>,
     /// Bytes in each slot that is not free.
     filled: Vec<Option<u32>>,
     /// Messages whose last chunk went out on this lane, until the last relay has counted them.
@@ -36,7 +37,7 @@ impl Lane {
             // Small numbers, so that products with lengths stay within 64 bits.
             weight: (u64::from(lane.weight) * 255).div_ceil(u64::from(most)).max(1),
             load: 0,
-            free: (0..lane.slots).collect(),
+            free: (0..lane.slots).rev().collect(),
             filled: vec![None; usize::from(lane.slots)],
             lasts: VecDeque::with_capacity(DEPTH),
             done: 0,
@@ -46,7 +47,7 @@ impl Lane {
 
     /// Takes a free slot for a chunk.
     pub(super) fn fill(&mut self, len: u32) -> Option<u16> {
-        let slot = self.free.pop_front()?;
+        let slot = self.free.pop()?;
         self.filled[usize::from(slot)] = Some(len);
         self.load += u64::from(len);
         Some(slot)
@@ -57,7 +58,7 @@ impl Lane {
             return Err(FlowError::Protocol { what: "credit for slot", value: slot.into() });
         };
         self.load -= u64::from(len);
-        self.free.push_back(slot);
+        self.free.push(slot);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use crate::fabric_args::FabricArgs;
 use crate::routes::fail;
 use crate::shape_args::ShapeArgs;
 use mesh_routing::{AddressPlan, Router, Shape, Topology};
+use mesh_sim::harness::bench::point::Check;
 use mesh_sim::harness::bench::{DEEPEST, LARGEST};
 use mesh_sim::harness::{BenchArgs, LinkKind, Pin, Report, RunArgs, Work, parse_sizes, run};
 use std::io;
@@ -46,6 +47,10 @@ pub(crate) struct Args {
     /// Tests with nothing to do, at each end
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
+    /// How much of each message the ends write and read while it counts: ends (two words), lines (a word in each cache line, as who uses the
+    /// data brings every line to its core) or all
+    #[arg(long, value_name = "WHAT", default_value = "ends")]
+    touch: Check,
     /// Cores of their own: auto (if there are two a node), on (the ends at least) or off
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pin: Pin,
@@ -112,6 +117,7 @@ fn fabrics(args: &Args) -> Result<Vec<(RunArgs, usize)>, String> {
         calls: args.calls as usize,
         abi: args.abi,
         pin: args.pin,
+        touch: args.touch,
         perftest: false,
         direct: Vec::new(),
     };

@@ -61,6 +61,8 @@ pub struct BenchArgs {
     pub abi: u32,
     /// Whether threads get cores of their own.
     pub pin: Pin,
+    /// How much of each message the ends write and read while it counts.
+    pub touch: Check,
     /// Whether perftest is run on the first link, for comparison.
     pub perftest: bool,
     /// Rows of the fabric without relays, if it was measured before.
@@ -112,7 +114,8 @@ pub(super) fn run(
         }
     };
     let name = |rank: usize| order.get(rank).map(|node| scene.names()[*node].clone()).unwrap_or_default();
-    let between = Between { link: args.link.name(), relays: asked.relays, from: name(0), to: name(1) };
+    let (link, relays, touch) = (args.link.name(), asked.relays, asked.touch.name());
+    let between = Between { link, relays, from: name(0), to: name(1), touch };
     let mut bench = Bench { hub: &mut hub, asked, between, json: args.json, next: 0, report: &mut report, out };
     let done = bench.all(&placement);
     let done = done.and_then(|()| hub.finish());
@@ -157,14 +160,14 @@ impl Bench<'_> {
     fn all(&mut self, placement: &Placement) -> Result<(), Failed> {
         self.hub.await_all(|message| matches!(message, FromNode::Connected).then_some(()))?;
         if !self.json {
-            let Between { link, relays, from, to } = &self.between;
+            let Between { link, relays, from, to, touch } = &self.between;
             let relays = match relays {
                 0 => "directly".to_owned(),
                 1 => "over 1 relay".to_owned(),
                 more => format!("over {more} relays"),
             };
             let pinned = if placement.ends.is_some() { "ends pinned" } else { "threads not pinned" };
-            let _ = writeln!(self.out, "{from} to {to} {relays}, {link} links, {pinned}");
+            let _ = writeln!(self.out, "{from} to {to} {relays}, {link} links, {pinned}, touched: {touch}");
         }
         for (index, &bytes) in self.asked.sizes.iter().enumerate() {
             self.latency(bytes, index == 0)?;
@@ -187,7 +190,7 @@ impl Bench<'_> {
             (None, Some(slow)) => usual.min((LONG_ENOUGH_US / 2.0 / slow.p50_us.max(0.001)) as usize).max(100),
             _ => rounds,
         };
-        let point = self.measure(Measure::PingPong { rounds }, bytes, Check::Ends)?;
+        let point = self.measure(Measure::PingPong { rounds }, bytes, self.asked.touch)?;
         let latency = found(&point, |result| result.latency).unwrap_or_default();
         let x_direct = ratio(latency.p50_us, direct_latency(self.direct(), bytes));
         let (between, found) = (self.between.clone(), self.found(&warm_up, &point));
@@ -205,7 +208,7 @@ impl Bench<'_> {
         // The warm-up writes and compares every byte, so it says too little of how many messages fill the time.
         let point = loop {
             messages = more_messages(messages, seconds, self.asked.seconds);
-            let point = self.measure(Measure::Stream { messages, depth }, bytes, Check::Ends)?;
+            let point = self.measure(Measure::Stream { messages, depth }, bytes, self.asked.touch)?;
             seconds = found(&point, |result| result.stream_seconds).unwrap_or_default();
             if seconds >= self.asked.seconds || messages >= MOST_MESSAGES {
                 break point;

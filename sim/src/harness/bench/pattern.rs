@@ -1,11 +1,13 @@
 //! What messages say: every word depends on the message's number and on its place, so bytes that are stale, shifted or another
 //! message's are seen.
 //!
-//! Pure. Any thread. [`Check::Ends`] is for timed loops: two words, whatever the size.
+//! Pure. Any thread. [`Check::Ends`] is for timed loops: two words, whatever the size. [`Check::Lines`] brings every cache line to whoever
+//! writes or reads the message, as real use does, at little cost for the words.
 
 use super::point::Check;
 
 const WORD: usize = 4;
+const LINE: usize = 64;
 
 /// Different for different numbers at the same place: odd factors and rotations lose nothing.
 const fn word(number: u32, index: usize) -> [u8; WORD] {
@@ -22,7 +24,14 @@ pub(super) fn write(message: &mut [u8], number: u32, check: Check) {
                 place.copy_from_slice(&word(number, index));
             }
         }
-        Check::Ends => {
+        Check::Ends | Check::Lines => {
+            if check == Check::Lines {
+                for (line, place) in message.chunks_mut(LINE).enumerate() {
+                    if let Some(place) = place.first_chunk_mut() {
+                        *place = word(number, line * LINE / WORD);
+                    }
+                }
+            }
             if let Some(place) = message.first_chunk_mut() {
                 *place = word(number, 0);
             }
@@ -45,6 +54,14 @@ pub(super) fn compare(message: &[u8], number: u32, check: Check) -> (u64, u64) {
             (Some(first), Some(end)) => (2 * WORD as u64, differ(first, number, 0) + differ(end, number, last)),
             _ => (0, 0),
         },
+        Check::Lines => {
+            let (checked, wrong) = compare(message, number, Check::Ends);
+            let lines = message.chunks(LINE).enumerate().skip(1);
+            let words = lines.filter_map(|(line, bytes)| Some((line * LINE / WORD, bytes.first_chunk::<WORD>()?)));
+            words.filter(|(index, _)| *index != last).fold((checked, wrong), |(checked, wrong), (index, found)| {
+                (checked + WORD as u64, wrong + differ(found, number, index))
+            })
+        }
     }
 }
 
@@ -64,7 +81,7 @@ mod tests {
     #[test]
     fn a_message_is_itself_and_no_other() {
         for bytes in [4, 8, 12, 4096] {
-            for check in [Check::All, Check::Ends] {
+            for check in [Check::All, Check::Ends, Check::Lines] {
                 let mut message = vec![0; bytes];
                 write(&mut message, 7, check);
                 let (checked, wrong) = compare(&message, 7, check);
@@ -87,6 +104,22 @@ mod tests {
         assert_eq!(compare(&message, 3, Check::Ends), (8, 0));
         message[63] ^= 1;
         assert_eq!(compare(&message, 3, Check::Ends), (8, 1));
+    }
+
+    #[test]
+    fn a_word_of_every_line_is_compared() {
+        for bytes in [4, 64, 68, 128, 4096, 4100] {
+            let mut message = vec![0; bytes];
+            write(&mut message, 3, Check::Lines);
+            // the first word of each line, and the last word if it is not one of those; a single word counts as both ends
+            let words = if bytes == 4 { 2 } else { bytes.div_ceil(64) + usize::from(bytes % 64 != 4) };
+            assert_eq!(compare(&message, 3, Check::Lines), (4 * words as u64, 0), "{bytes}");
+            for line in 0..bytes.div_ceil(64) {
+                message[64 * line] ^= 1;
+                assert_eq!(compare(&message, 3, Check::Lines).1, if bytes == 4 { 2 } else { 1 }, "{bytes} {line}");
+                message[64 * line] ^= 1;
+            }
+        }
     }
 
     #[test]

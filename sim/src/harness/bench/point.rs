@@ -2,7 +2,11 @@
 //!
 //! Pure. Any thread.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+
+use crate::harness::args::ArgsError;
 
 /// Rounds at the start of a ping-pong that are not counted: the other end may still be waking up.
 pub(super) const SETTLE: usize = 16;
@@ -64,6 +68,28 @@ pub enum Check {
     All,
     /// The first and the last word.
     Ends,
+    /// The first word of each 64 bytes, which is a cache line of most processors, and the last word.
+    Lines,
+}
+
+impl Check {
+    /// Its name in options and rows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Ends => "ends",
+            Self::Lines => "lines",
+        }
+    }
+}
+
+impl FromStr for Check {
+    type Err = ArgsError;
+
+    fn from_str(text: &str) -> Result<Self, ArgsError> {
+        let found = [Self::All, Self::Ends, Self::Lines].into_iter().find(|check| check.name() == text);
+        found.ok_or_else(|| ArgsError::Bench(format!("--touch {text:?} is none of ends, lines, all")))
+    }
 }
 
 /// What a node found at a point.

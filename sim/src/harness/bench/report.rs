@@ -17,6 +17,8 @@ pub struct Between {
     pub from: String,
     /// The other one.
     pub to: String,
+    /// How much of each message the ends write and read while it counts: `ends`, `lines` or `all`.
+    pub touch: &'static str,
 }
 
 /// What all nodes found at a point, and at the warm-up before it.
@@ -248,7 +250,7 @@ mod tests {
     }
 
     fn between(relays: usize) -> Between {
-        Between { link: "tcp", relays, from: "node0".to_owned(), to: "node1".to_owned() }
+        Between { link: "tcp", relays, from: "node0".to_owned(), to: "node1".to_owned(), touch: "ends" }
     }
 
     fn bandwidth(relays: usize, depth: usize, bandwidth_gbps: f64) -> BenchRow {
