@@ -33,10 +33,11 @@ mod spread;
 mod subnet;
 mod topology;
 
+pub use file::parse_speed;
 pub use flows::{Algo, Collective, Flow, FlowError, flows};
 pub use ids::{EdgeId, LinkId, NodeId};
 pub use lane::{Hop, Lane};
-pub use load::{LinkLoad, link_load};
+pub use load::{LinkLoad, USUAL_MBPS, link_load};
 pub use model::{Edge, End, Link, Node, NodeSpec, Policy, Port, PortSpec};
 pub use nearest::nearest;
 pub use problem::{Problem, ProblemCode};

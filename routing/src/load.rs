@@ -4,7 +4,9 @@ use crate::split;
 use crate::{Flow, LinkId, NodeId, RankOrder, Router, Topology};
 
 /// Most lanes of a connection.
-const MOST_LANES: usize = 8;
+pub(crate) const MOST_LANES: usize = 8;
+/// Speed of links of which none is given, in Mbit/s.
+pub const USUAL_MBPS: u32 = 100_000;
 
 /// Load in multiples of the payload. A flow is spread over the lanes that a connection of its ends has, so that the busiest of their links
 /// is as little busy as it can be: connections put more on the lane that has less under way.

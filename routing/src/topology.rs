@@ -189,6 +189,14 @@ impl Topology {
         self.by_node.get(node.index()).map_or(&[], Vec::as_slice)
     }
 
+    /// The same with every port, and so every link, of this speed, in Mbit/s.
+    #[must_use]
+    pub fn with_speed(mut self, mbps: u32) -> Self {
+        self.nodes.iter_mut().flat_map(|node| &mut node.ports).for_each(|port| port.speed_mbps = Some(mbps));
+        self.links.iter_mut().for_each(|link| link.speed_mbps = Some(mbps));
+        self
+    }
+
     /// The link between the ports of these two addresses, whichever way round.
     pub fn link_between(&self, local: Ipv4Addr, remote: Ipv4Addr) -> Option<LinkId> {
         let (a, _) = self.port_by_address(local)?;

@@ -123,10 +123,10 @@ pub(super) fn tell(node: &str, backend: &Backend, expected: &[Port]) {
     }
 }
 
-/// Mbit/s of the slowest RDMA port in use, if they say.
-pub(super) fn slowest(backend: &Backend) -> Option<u32> {
-    let Backend::Verbs(devices, _) = backend else { return None };
-    devices.ports().map(|(_, port)| port.speed_mbps).filter(|&speed| speed > 0).min()
+/// Mbit/s of the RDMA ports in use, of those that say.
+pub(super) fn speeds(backend: &Backend) -> Vec<u32> {
+    let Backend::Verbs(devices, _) = backend else { return Vec::new() };
+    devices.ports().map(|(_, port)| port.speed_mbps).filter(|&speed| speed > 0).collect()
 }
 
 #[cfg(test)]

@@ -153,6 +153,6 @@ mod tests {
         let mut bytes = good;
         bytes[4] = 2;
         let text = Handle::decode(&bytes).unwrap_err().to_string();
-        assert!(text.starts_with("mesh[E43]") && text.contains("protocol 2"), "{text}");
+        assert!(text.starts_with("mesh[E43]") && text.contains("protocol 9"), "{text}");
     }
 }

@@ -21,6 +21,7 @@ mod node;
 mod recv;
 mod report;
 mod send;
+mod window;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

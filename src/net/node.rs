@@ -14,12 +14,12 @@ use mesh_link::tcp::{Keepalive, Limits};
 use mesh_relay::agent::{Agent, AgentConfig, CoreChoice};
 use mesh_relay::engine::{Config, MS};
 use mesh_relay::send::Acks;
-use mesh_relay::wire::{HopAddr, MAX_LANES};
+use mesh_relay::wire::HopAddr;
 use mesh_routing::{NodeId, NodeSpec, Router, Topology};
 use tracing::info;
 
 use super::handle::Handle;
-use super::{NetError, devices};
+use super::{NetError, devices, window};
 use crate::settings::{self, RelayCores, Settings};
 
 /// A connection's way to its peer.
@@ -128,8 +128,8 @@ impl Node {
             relay,
             chunk: settings.chunk as u32,
             pool_slots: 0,
-            entry_slots: settings.relay_slots as u16,
-            trunk_slots: settings.trunk_slots as u16,
+            entry_slots: 0,
+            trunk_slots: 0,
             classes: known.as_ref().map_or(0, Known::classes),
             hello: settings.step_timeout.as_nanos() as u64,
             retry: if settings.fast_fail { 20 * MS } else { 50 * MS },
@@ -143,9 +143,16 @@ impl Node {
         let pool_slots = if known.is_some() && relay { pool_slots } else { 1 };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let backend = devices::backend(settings, &name, &engine.addresses, traffic_class)?;
+        let speed = speed(settings, known.as_ref(), &backend, Iterator::max);
+        let slots = |set: Option<usize>, own: fn(u32, u64) -> u16| {
+            // The cast is exact: settings are bounded.
+            set.map_or_else(|| own(speed, settings.chunk as u64), |slots| slots as u16)
+        };
+        let entry_slots = slots(settings.relay_slots, window::entry_slots);
+        let trunk_slots = slots(settings.trunk_slots, window::trunk_slots);
         let config = AgentConfig {
             backend: backend.clone(),
-            engine: Config { pool_slots, ..engine },
+            engine: Config { pool_slots, entry_slots, trunk_slots, ..engine },
             port: settings.port,
             prefixes: ports.iter().map(|p| p.1).collect(),
             limits: limits(settings),
@@ -160,10 +167,12 @@ impl Node {
         let memory = (u64::from(pool_slots) * u64::from(config.engine.stride())) >> 20;
         let agent = Agent::start(config).map_err(|e| NetError::Start(e.to_string()))?;
         info!(
-            "mesh[I03] node {name}: ports {}; {} links, agents on TCP port {}; relay memory {memory} MiB (limit, never grows)",
+            "mesh[I03] node {name}: ports {}; {} links, agents on TCP port {}; relay memory {memory} MiB (limit, never grows): chunks of {} KiB, \
+             {entry_slots} slots a lane, {trunk_slots} a trunk and class, for {speed} Mbit/s",
             list(&ports),
             backend.name(),
-            settings.port
+            settings.port,
+            settings.chunk >> 10,
         );
         devices::tell(&name, &backend, known.as_ref().map_or(&[], |k| &k.topology.node(k.me).ports));
         Ok(Self {
@@ -241,7 +250,7 @@ impl Node {
         for &(own, prefix) in &self.ports {
             let theirs = handle.ports.iter().find(|(a, p)| *p == prefix && shares(own, *a, prefix));
             if let Some(&(to, _)) = theirs
-                && lanes.len() < MAX_LANES
+                && lanes.len() < self.settings.lanes
             {
                 lanes.push(vec![HopAddr { from: own, to }]);
             }
@@ -270,7 +279,7 @@ impl Node {
             *turn += 1;
             *turn - 1
         };
-        let found = known.router.lanes_apart(known.me, to, turn, MAX_LANES);
+        let found = known.router.lanes_apart(known.me, to, turn, self.settings.lanes);
         if found.is_empty() {
             return Err(no_path(
                 "no sequence of cables between nodes that relay leads there (relay = false, max_relays, or a cable out)",
@@ -302,16 +311,7 @@ impl Node {
 
     /// Mbit/s of the slowest link of this node: as set, as its RDMA ports say, as the topology says, or what is usual.
     pub(crate) fn speed_mbps(&self) -> i32 {
-        let from_links = self.known.as_ref().and_then(|k| {
-            let speeds = k.topology.links_of_node(k.me).iter().map(|l| k.topology.link(*l).speed_mbps);
-            speeds.flatten().min()
-        });
-        self.settings
-            .speed_mbps
-            .or_else(|| devices::slowest(&self.backend))
-            .or(from_links)
-            .unwrap_or(100_000)
-            .min(i32::MAX as u32) as i32
+        speed(self.settings, self.known.as_ref(), &self.backend, Iterator::min).min(i32::MAX as u32) as i32
     }
 
     /// Adds to what was sent.
@@ -355,6 +355,26 @@ impl Known {
         let longest = nodes.iter().flat_map(|to| self.router.distances(to.id)).flatten().max().unwrap_or(0);
         longest.saturating_sub(2).clamp(1, 30) as u8
     }
+}
+
+/// Mbit/s of the links of a node, the one that `pick` picks: as set, as its RDMA ports say, as the topology says, or what is usual.
+fn speed(
+    settings: &Settings,
+    known: Option<&Known>,
+    backend: &Backend,
+    pick: fn(std::vec::IntoIter<u32>) -> Option<u32>,
+) -> u32 {
+    let from_links = || {
+        let known = known?;
+        let links = known.topology.links_of_node(known.me).iter();
+        let speeds: Vec<_> = links.filter_map(|link| known.topology.link(*link).speed_mbps).collect();
+        pick(speeds.into_iter())
+    };
+    settings
+        .speed_mbps
+        .or_else(|| pick(devices::speeds(backend).into_iter()))
+        .or_else(from_links)
+        .unwrap_or(mesh_routing::USUAL_MBPS)
 }
 
 /// Sizes and times of the sockets.

@@ -75,10 +75,12 @@ pub struct Settings {
     pub stripe: usize,
     /// `RELAY_MEMORY_MB`, bytes: bound of the memory for slots of the relay.
     pub relay_memory: usize,
-    /// `RELAY_SLOTS`: entry slots of a relayed connection.
-    pub relay_slots: usize,
-    /// `TRUNK_SLOTS`: slots for each hop class of a trunk.
-    pub trunk_slots: usize,
+    /// `RELAY_SLOTS`: entry slots of each lane of a relayed connection; `None` is from the links' speed.
+    pub relay_slots: Option<usize>,
+    /// `TRUNK_SLOTS`: slots for each hop class of a trunk; `None` is from the links' speed.
+    pub trunk_slots: Option<usize>,
+    /// `LANES`: most lanes of a connection.
+    pub lanes: usize,
     /// `RELAY_CORES`.
     pub relay_cores: RelayCores,
     /// `SPIN_US`; `None` is automatic, see [`spin_on`](Self::spin_on).

@@ -23,7 +23,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!(settings.port, 17917);
     assert_eq!(settings.chunk, 128 << 10);
     assert_eq!(settings.relay_memory, 64 << 20);
-    assert_eq!((settings.relay_slots, settings.trunk_slots), (4, 8));
+    assert_eq!((settings.relay_slots, settings.trunk_slots, settings.lanes), (None, None, 8));
     assert_eq!(settings.socket_buffer, None);
     assert_eq!(settings.connect_timeout, Duration::from_secs(60));
     assert_eq!(settings.accept_timeout, Duration::from_secs(120));
@@ -63,7 +63,7 @@ fn the_environment_wins_over_the_file_and_empty_is_unset() {
     let of = |name: &str| listed.iter().find(|row| row.name == name).map(|row| (row.value.as_str(), row.origin));
     assert_eq!(of("NCCL_MESH_PORT"), Some(("5000", Origin::Environment)));
     assert_eq!(of("NCCL_MESH_CHUNK_KB"), Some(("64", Origin::File)));
-    assert_eq!(of("NCCL_MESH_TRUNK_SLOTS"), Some(("8", Origin::Default)));
+    assert_eq!(of("NCCL_MESH_TRUNK_SLOTS"), Some(("auto", Origin::Default)));
 }
 
 #[test]

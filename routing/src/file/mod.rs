@@ -4,6 +4,7 @@ mod read;
 mod table;
 mod write;
 
+pub use read::parse_speed;
 pub(crate) use read::read;
 pub(crate) use write::{speed_text, write};
 

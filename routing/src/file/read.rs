@@ -191,7 +191,7 @@ fn read_policy(top: &Table<'_>, report: &mut Report) -> Policy {
 }
 
 /// Mbit/s from a number and a unit M, G or T, with or without `bit/s`, `b/s` or `bps` after it.
-fn parse_speed(text: &str) -> Option<u32> {
+pub fn parse_speed(text: &str) -> Option<u32> {
     let text = text.trim();
     let lower = text.to_ascii_lowercase();
     let short = ["bit/s", "bps", "b/s", "bit"].iter().find_map(|unit| lower.strip_suffix(unit)).unwrap_or(&lower);

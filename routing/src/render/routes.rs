@@ -1,6 +1,7 @@
 //! Routes and load as tables.
 
 use super::{Table, link_name, names};
+use crate::load::{MOST_LANES, USUAL_MBPS};
 use crate::{Algo, Collective, FlowError, LinkLoad, NodeId, RankOrder, Router, Topology, flows, link_load};
 
 /// The collectives whose load is shown for every link: what training and inference on NCCL mostly ask for.
@@ -28,7 +29,7 @@ pub fn routes_table(topology: &Topology, router: &Router, pairs: &[(NodeId, Node
             },
         );
         let cost = router.cost(&route).map_or(0.0, |cost| cost.value());
-        let (hops, lanes) = (route.hops().to_string(), router.lanes(&route).len().to_string());
+        let (hops, lanes) = (route.hops().to_string(), router.lanes_apart(from, to, 0, MOST_LANES).len().to_string());
         table.row([a, b, hops, names(topology, route.relays(), ", "), lanes, format!("{cost:.2}"), other]);
     }
     table.render()
@@ -41,7 +42,7 @@ pub fn route_detail(topology: &Topology, router: &Router, from: NodeId, to: Node
     };
     let way = |nodes: &[NodeId]| names(topology, nodes, " > ");
     let mut text = format!("route      {}\n", way(chosen.nodes()));
-    for (n, lane) in router.lanes(&chosen).iter().enumerate() {
+    for (n, (_, lane)) in router.lanes_apart(from, to, 0, MOST_LANES).iter().enumerate() {
         let hops: Vec<_> = lane
             .hops
             .iter()
@@ -60,7 +61,8 @@ pub fn route_detail(topology: &Topology, router: &Router, from: NodeId, to: Node
 }
 
 /// One row a link: its load under each standard collective, there and back, in multiples of the payload; then the
-/// busiest link, the busiest port where it differs, and the share that relays carry.
+/// busiest link, the busiest port where it differs, the share that relays carry, and the least time that the links allow
+/// for a payload of 1 GiB.
 ///
 /// # Errors
 /// Never for the standard collectives; passes on what [`flows`](fn@flows) says.
@@ -88,10 +90,17 @@ pub fn loads_table(topology: &Topology, router: &Router, order: &RankOrder) -> R
         foot("busiest port", &|load| format!("{:.2}", load.worst_port()));
     }
     foot("through relays", &|load| format!("{:.0} %", load.relayed_share() * 100.0));
+    foot(&least_label(topology), &|load| format!("{:.1}", load.least_seconds(topology, 1 << 30, USUAL_MBPS) * 1e3));
     if loads.iter().any(|load| load.unroutable > 0) {
         foot("flows without route", &|load| load.unroutable.to_string());
     }
     Ok(table.render())
+}
+
+/// What the row of least times is called: with the speed that was taken where none is given.
+fn least_label(topology: &Topology) -> String {
+    let known = topology.links().iter().all(|link| link.speed_mbps.is_some());
+    if known { "least ms a GiB".to_owned() } else { format!("least ms a GiB, at {}G", USUAL_MBPS / 1000) }
 }
 
 /// A word on the rank order, if ring edges need relays: how many, and a better order if there is one.

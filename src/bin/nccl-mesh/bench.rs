@@ -141,7 +141,7 @@ fn lines(args: &Args) -> Result<Vec<(Topology, String, String, usize)>, String> 
                     return Err(format!("--relays: {relays} are more than {MOST_RELAYS}"));
                 }
                 let topology = Topology::from_shape(Shape::Line, relays + 2, args.shape.rails.unwrap_or(1), &plan);
-                let topology = topology.map_err(|error| error.to_string())?;
+                let topology = args.shape.at_speed(topology.map_err(|error| error.to_string())?);
                 let name = |at: usize| topology.nodes()[at].name.clone();
                 let (from, to) = (name(0), name(relays + 1));
                 Ok((topology, from, to, relays))

@@ -2,12 +2,14 @@
 //! Knows nothing of running agents: what it prints follows from the topology alone. Runs on the command's main thread.
 
 use crate::shape_args::ShapeArgs;
+use mesh_relay::wire::MAX_LANES;
 use mesh_routing::render::{
     Down, Outage, Picture, STANDARD_LOADS, loads_table, outages, outages_table, ring_note, route_detail, routes_table,
     svg,
 };
 use mesh_routing::{
-    AddressPlan, Algo, Collective, Lane, LinkLoad, NodeId, RankOrder, Router, Topology, flows, link_load, nearest,
+    AddressPlan, Algo, Collective, Lane, LinkLoad, NodeId, RankOrder, Router, Topology, USUAL_MBPS, flows, link_load,
+    nearest,
 };
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -157,7 +159,8 @@ fn routes_json(topology: &Topology, router: &Router, pairs: &[(NodeId, NodeId)])
         let Some(route) = router.choose(from, to) else {
             return json!({"kind": "route", "from": a, "to": b, "hops": null, "relays": [], "lanes": [], "cost": null});
         };
-        let lanes: Vec<_> = router.lanes(&route).iter().map(|lane| lane_json(topology, lane)).collect();
+        let lanes = router.lanes_apart(from, to, 0, MAX_LANES);
+        let lanes: Vec<_> = lanes.iter().map(|(_, lane)| lane_json(topology, lane)).collect();
         let fall_back = router.next_best_disjoint(from, to);
         let fall_back = fall_back.map(|route| names(topology, route.nodes()));
         json!({
@@ -195,6 +198,7 @@ fn loads_json(topology: &Topology, router: &Router, order: &RankOrder) -> Result
             "kind": "load_total", "collective": collective, "algo": algo, "worst_payloads": load.worst_port(),
             "worst_link": load.worst().map(|(link, _)| topology.link(link).subnet.to_string()),
             "relayed_share": load.relayed_share(), "unroutable_flows": load.unroutable,
+            "least_ms_per_gib": load.least_seconds(topology, 1 << 30, USUAL_MBPS) * 1e3,
         }));
     }
     Ok(rows)

@@ -2,7 +2,7 @@
 //! Knows nothing of what a command does with it. Runs on the command's main thread.
 
 use clap::ValueEnum;
-use mesh_routing::{AddressPlan, Problem, Shape, ShapeError, Topology};
+use mesh_routing::{AddressPlan, Problem, Shape, ShapeError, Topology, parse_speed};
 use std::fmt;
 use std::io::{self, Read as _};
 use std::net::Ipv4Addr;
@@ -26,6 +26,9 @@ pub(crate) struct ShapeArgs {
     /// Links an edge of a shape [default: 1]
     #[arg(long, value_name = "R")]
     pub(crate) rails: Option<usize>,
+    /// Speed of every port of a shape, such as 100G, in bits a second
+    #[arg(long, value_name = "RATE", value_parser = speed, conflicts_with = "topology")]
+    pub(crate) speed: Option<u32>,
 }
 
 /// The shapes, as the command line names them.
@@ -143,8 +146,21 @@ impl ShapeArgs {
     fn generate(&self, base: Ipv4Addr) -> Result<Topology, LoadError> {
         let shape = self.shape.unwrap_or(ShapeName::Ring).into();
         let (nodes, rails) = (self.nodes.unwrap_or(4), self.rails.unwrap_or(1));
-        Topology::from_shape(shape, nodes, rails, &AddressPlan { base }).map_err(LoadError::Shape)
+        let topology = Topology::from_shape(shape, nodes, rails, &AddressPlan { base }).map_err(LoadError::Shape)?;
+        Ok(self.at_speed(topology))
     }
+
+    /// A generated topology with the speed asked for, if one was.
+    pub(crate) fn at_speed(&self, topology: Topology) -> Topology {
+        match self.speed {
+            Some(mbps) => topology.with_speed(mbps),
+            None => topology,
+        }
+    }
+}
+
+fn speed(text: &str) -> Result<u32, String> {
+    parse_speed(text).ok_or_else(|| format!("{text:?} is no speed; write it like \"100G\" or \"2500M\", bits a second"))
 }
 
 /// The topology of a file; `-` is standard input.
@@ -194,6 +210,15 @@ mod tests {
         let args = parse(&["--shape", "switch", "--rails", "2"]).expect("a switch");
         let topology = args.load(base).expect("a switch of four");
         assert_eq!((topology.nodes().len(), topology.links().len()), (4, 12));
+    }
+
+    #[test]
+    fn a_shape_has_the_speed_asked_for() {
+        let base = AddressPlan::default().base;
+        let topology = parse(&["--nodes", "4", "--speed", "12G"]).expect("a speed").load(base).expect("a ring");
+        assert!(topology.links().iter().all(|link| link.speed_mbps == Some(12_000)));
+        assert!(parse(&["--nodes", "4", "--speed", "fast"]).is_err());
+        assert!(parse(&["--topology", "a.toml", "--speed", "12G"]).is_err(), "a file says its own");
     }
 
     #[test]
