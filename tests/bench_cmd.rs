@@ -10,7 +10,7 @@ use common::verbs::soft_verbs;
 use common::{nccl_mesh, plugin_file};
 use serde_json::Value;
 
-const BETWEEN: [&str; 5] = ["what", "link", "relays", "from", "to"];
+const BETWEEN: [&str; 6] = ["what", "link", "relays", "from", "to", "touch"];
 const FOUND: [&str; 4] = ["checked_bytes", "wrong_bytes", "forwarded_chunks", "relay_cpu_us_per_chunk"];
 const LATENCY: [&str; 8] = ["size_bytes", "rounds", "p50_us", "p99_us", "p999_us", "max_us", "min_us", "x_direct"];
 const BANDWIDTH: [&str; 7] =

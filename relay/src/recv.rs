@@ -34,6 +34,9 @@ pub const FEW: u32 = 2;
 pub const FEW_RELAYED: u32 = 4;
 /// New receives that are announced together at the latest: as many clear-to-sends as fit one small write.
 pub const TOGETHER: u32 = 4;
+/// After a message of at least so many bytes nothing waits for others: next to it a clear-to-send costs nothing, and a sender that is told
+/// late stands still for long.
+pub const BULK: u64 = 64 << 10;
 
 /// A receive that has just become complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub struct RecvFlow {
     announcing: u32,
     /// Receives announced and not complete.
     unfilled: u32,
+    /// The last message was large.
+    bulk: bool,
 }
 
 impl Default for RecvFlow {
@@ -81,6 +86,7 @@ impl RecvFlow {
             announced: 0,
             announcing: 0,
             unfilled: 0,
+            bulk: false,
         }
     }
 
@@ -124,6 +130,7 @@ impl RecvFlow {
             return Ok(None);
         }
         receive.state = State::Complete;
+        self.bulk = receive.got >= BULK;
         self.unfilled = self.unfilled.saturating_sub(1);
         let arrived = Arrived { place: place as u32, len: receive.got };
         while self.head != self.tail
@@ -140,11 +147,12 @@ impl RecvFlow {
 
     /// The next receive whose clear-to-send is to be sent, if one is. At once where the receiver acknowledges. Where the link
     /// does, a clear-to-send costs as much as a small message, and several that lie side by side cost as much as one: then they wait for
-    /// each other while the sender has others left. Ask after every post and every notification.
+    /// each other while the sender has others left, unless messages are large. Ask after every post and every notification.
     pub fn poll_clear(&mut self) -> Option<u32> {
         if self.announced == self.announcing {
             let waiting = self.tail.wrapping_sub(self.announced);
-            if waiting == 0 || self.acks == Acks::Link && waiting < TOGETHER && self.unfilled > self.few {
+            let together = self.acks == Acks::Link && !self.bulk;
+            if waiting == 0 || together && waiting < TOGETHER && self.unfilled > self.few {
                 return None;
             }
             self.announcing = self.tail;

@@ -117,6 +117,17 @@ fn the_sender_is_told_of_receives_together_while_it_has_others_left() {
     }
     flow.on_note(Note { seq: 4, last: true, parts: 1 }, 8).unwrap().unwrap();
     assert_eq!(std::iter::from_fn(|| flow.poll_clear()).collect::<Vec<_>>(), [7]);
+    // and after a large message, one byte less is not one, nothing waits
+    for (len, due) in [(BULK - 1, None), (BULK, Some(5))] {
+        let mut flow = RecvFlow::new(Acks::Link, 0);
+        for _ in 0..5 {
+            flow.post(BULK).unwrap();
+        }
+        assert_eq!(std::iter::from_fn(|| flow.poll_clear()).count(), 5);
+        flow.on_note(note(0, 1), len).unwrap().unwrap();
+        flow.post(BULK).unwrap();
+        assert_eq!(flow.poll_clear(), due, "{len}");
+    }
     // and where the receiver acknowledges nothing ever waits
     let mut flow = RecvFlow::new(Acks::Receiver, 0);
     assert_eq!((0..4).map(|_| post(&mut flow)).collect::<Vec<_>>(), [[0], [1], [2], [3]]);

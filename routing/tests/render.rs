@@ -27,7 +27,7 @@ fn routes_and_their_fall_backs() {
         text,
         "from   to     hops  relays  lanes  cost  other way\n\
          node0  node1     1  -           2  1.00  3 hops via node3, node2\n\
-         node2  node0     2  node3       2  2.00  2 hops via node1\n"
+         node2  node0     2  node3       4  2.00  2 hops via node1\n"
     );
 }
 
@@ -43,8 +43,12 @@ fn loads_of_a_line() {
          node0-node1     10.200.0.0/30  1.33 / 1.33  1.50 / 1.50  0.67 / 0.67  0.67 / 0.67\n\
          node1-node2     10.200.0.4/30  1.33 / 1.33  1.50 / 1.50  0.67 / 0.67  0.67 / 0.67\n\
          busiest link                          1.33         1.50         0.67         0.67\n\
-         through relays                        33 %         50 %         33 %         33 %\n"
+         through relays                        33 %         50 %         33 %         33 %\n\
+         ms/GiB at 100G                       114.5        128.8         57.3         57.3\n"
     );
+    // 4/3 of a GiB over 25 Gbit/s
+    let known = loads_table(&topology.with_speed(25_000), &router, &RankOrder::as_listed(&shape(Shape::Line, 3, 1)));
+    assert!(known.expect("standard collectives").contains("least ms/GiB                         458.1 "));
     assert_eq!(STANDARD_LOADS.len(), 4);
 }
 

@@ -151,7 +151,7 @@ mod tests {
             assert!(text.contains(want), "{text}");
         }
         let mut bytes = good;
-        bytes[4] = 2;
+        bytes[4] = 9;
         let text = Handle::decode(&bytes).unwrap_err().to_string();
         assert!(text.starts_with("mesh[E43]") && text.contains("protocol 9"), "{text}");
     }

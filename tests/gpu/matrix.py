@@ -37,6 +37,7 @@ def arguments(argv=None):
     parser.add_argument("--time-budget", type=float, default=0, metavar="SECONDS", help="skip what is left then")
     parser.add_argument("--strict", action="store_true", help="skipped steps and unexpected algorithms are failures")
     parser.add_argument("--split", action="store_true", help="make communicators by splitting the first one")
+    parser.add_argument("--share-cores", action="store_true", help="each rank on an equal share of the cores, no two on one")
     parser.add_argument("--stall", type=float, default=60, metavar="SECONDS", help="end when nothing moves so long")
     parser.add_argument("--out", type=pathlib.Path, help="append results as JSON lines")
     parser.add_argument("--log-dir", type=pathlib.Path, help="NCCL's logs, a file a rank")
@@ -55,6 +56,14 @@ def arguments(argv=None):
     sizes = plan.QUICK_SIZES if args.quick else plan.SIZES
     args.sizes = [plan.parse_size(word) for word in args.sizes.split(",")] if args.sizes else sizes
     return args
+
+
+def share_cores(rank, world):
+    """Keeps ranks off each other's cores, as on machines of their own; threads that come later inherit it."""
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // world
+    if share:
+        os.sched_setaffinity(0, cores[rank * share : (rank + 1) * share])
 
 
 def log_settings(args, rank):
@@ -284,6 +293,8 @@ def main():
     """See the top of the file."""
     args = arguments()
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if args.share_cores:
+        share_cores(rank, world)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     log = log_settings(args, rank)
     start = Watchdog(180)

@@ -6,7 +6,8 @@
 # Parts: mesh4 mesh6 (all configurations on a ring), switch4 (on a switch), socket4 socket6 (the same operations over NCCL's
 # sockets), pair (two nodes, both networks), variants (connections at init, small buffers, split communicators), kill (a rank
 # dies). With LINK=verbs also ib4 (NCCL's own IB on a switch), ib-ring (which must fail there), figures (Mesh, IB and sockets in turn
-# on a switch of four; Mesh on a ring of four with everything default and with Ring forced; ROUNDS times [3]).
+# on a switch of four; Mesh on a ring of four with everything default and with Ring forced; ROUNDS times [3]), duel (Mesh and IB
+# alone, 8 KiB and 64 MiB with Ring, each rank on cores of its own; ROUNDS times).
 # LINK [tcp] is what links are made of; verbs needs BIN/soft-verbs/libibverbs.so.1 (docs/soft-verbs.md).
 # BIN holds nccl-mesh, libnccl_net_mesh.so and libmesh_fabric.so [target/release]. PYTHON [python3] has PyTorch. Results go to
 # $OUT [./gpu-results]. BUDGET scales all time budgets in percent [100]. NO_MPS=1 leaves MPS alone. BACKEND=gloo needs no GPU and
@@ -165,6 +166,16 @@ for part in "${parts[@]}"; do
           matrix "figures-$net-$round" switch 4 60 "$net" "switch, round $round" -- "${race[@]}" --only default,ring
         done
         matrix "figures-ring-$round" ring 4 60 Mesh "ring, round $round" -- "${race[@]}" --only default,ring
+      done
+      ;;
+    duel)
+      # Two sizes, Ring, each rank on cores of its own: rounds differ less, so that a few hundredths can be told.
+      for ((round = 1; round <= rounds; round++)); do
+        nets=(Mesh IB Mesh)
+        for net in "${nets[@]:round % 2:2}"; do
+          matrix "duel-$net-$round" switch 4 60 "$net" "duel, round $round" -- \
+            --no-scenarios --ops all_reduce --sizes 8K,64M --times 40 --only ring --share-cores
+        done
       done
       ;;
     kill) kill_part ;;

@@ -100,7 +100,7 @@ pub fn loads_table(topology: &Topology, router: &Router, order: &RankOrder) -> R
 /// What the row of least times is called: with the speed that was taken where none is given.
 fn least_label(topology: &Topology) -> String {
     let known = topology.links().iter().all(|link| link.speed_mbps.is_some());
-    if known { "least ms a GiB".to_owned() } else { format!("least ms a GiB, at {}G", USUAL_MBPS / 1000) }
+    if known { "least ms/GiB".to_owned() } else { format!("ms/GiB at {}G", USUAL_MBPS / 1000) }
 }
 
 /// A word on the rank order, if ring edges need relays: how many, and a better order if there is one.

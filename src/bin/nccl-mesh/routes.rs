@@ -290,7 +290,8 @@ mod tests {
         assert_eq!((&diagonal["from"], &diagonal["to"]), (&"node0".into(), &"node2".into()));
         assert_eq!((&diagonal["hops"], &diagonal["cost"]), (&2.into(), &2.0.into()));
         assert_eq!(diagonal["relays"], Value::from(vec!["node3"]));
-        assert_eq!(diagonal["lanes"].as_array().map(Vec::len), Some(2));
+        // by both rails, both ways round
+        assert_eq!(diagonal["lanes"].as_array().map(Vec::len), Some(4));
         assert_eq!(diagonal["lanes"][0][0]["from"], "10.200.0.26");
         // and every link under every collective, and every outage
         assert_eq!(of_kind("load").len(), 4 * 8);
