@@ -9,6 +9,7 @@
 # on a switch of four; Mesh on a ring of four with everything default and with Ring forced; ROUNDS times [3]), duel (Mesh and IB
 # alone, 8 KiB and 64 MiB with Ring, each rank on cores of its own; ROUNDS times).
 # LINK [tcp] is what links are made of; verbs needs BIN/soft-verbs/libibverbs.so.1 (docs/soft-verbs.md).
+# FABRIC: more options of `sim run`, as words, such as "--speed 10G --soft-verbs-set engine=clock".
 # BIN holds nccl-mesh, libnccl_net_mesh.so and libmesh_fabric.so [target/release]. PYTHON [python3] has PyTorch. Results go to
 # $OUT [./gpu-results]. BUDGET scales all time budgets in percent [100]. NO_MPS=1 leaves MPS alone. BACKEND=gloo needs no GPU and
 # tests these scripts. Exit status 0 only if every part was right. Every part is run, whatever became of those before.
@@ -21,6 +22,7 @@ out=${OUT:-./gpu-results}
 backend=${BACKEND:-nccl}
 link=${LINK:-tcp}
 rounds=${ROUNDS:-3}
+read -ra fabric <<<"${FABRIC:-}"
 percent=${BUDGET:-100}
 parts=()
 while (($#)); do
@@ -76,7 +78,7 @@ sim() {
   ((mps)) && pipe=$work/mps
   say "$name: $nodes nodes, at most $seconds s"
   CUDA_MPS_PIPE_DIRECTORY=$pipe CUDA_MPS_LOG_DIRECTORY=$work/mps-log MESH_GPU_MPS=$mps \
-    "$bin/nccl-mesh" sim run --shape "$shape" --nodes "$nodes" --timeout "$seconds" --json "$@" \
+    "$bin/nccl-mesh" sim run --shape "$shape" --nodes "$nodes" --timeout "$seconds" --json ${fabric[@]+"${fabric[@]}"} "$@" \
     >"$work/$name.nodes" 2> >(tee -a "$log" >&2) || status=$?
   sed "s/^{/{\"run\":\"$name\",/" "$work/$name.nodes" >>"$out/nodes.jsonl"
   ((status == 0)) || fail "$name: exit status $status"

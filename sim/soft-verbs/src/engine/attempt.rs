@@ -82,16 +82,18 @@ impl Fabric {
         let (true, true, Some(owner)) = (ready, passes, owner) else {
             return Err(Stop(Attempt::NoAnswer));
         };
-        // Sends may wait for a receive for ever; a copy would notice by itself.
-        let unnoticed = request.length == 0 || request.operation.takes_receive();
-        if unnoticed && now.saturating_sub(*pulse) > PULSE {
-            let gone = probe(owner.pid(), peer.pulse.load(Ordering::Relaxed)).is_err_and(|error| is_gone(&error));
-            if gone {
-                return Err(Stop(Attempt::NoAnswer));
-            }
+        // A copy notices by itself that the peer is gone; what copies nothing must look, now and then.
+        let look = now.saturating_sub(*pulse) > PULSE;
+        let gone = || look && probe(owner.pid(), peer.pulse.load(Ordering::Relaxed)).is_err_and(|error| is_gone(&error));
+        if request.length == 0 && gone() {
+            return Err(Stop(Attempt::NoAnswer));
         }
         let exchange = Exchange { fabric: self, own, peer, pid: owner.pid(), request, here: &here };
-        exchange.carry_out()?;
+        match exchange.carry_out() {
+            // It may wait for a receive for ever.
+            Err(Stop(Attempt::NoReceive)) if gone() => return Err(Stop(Attempt::NoAnswer)),
+            outcome => outcome?,
+        }
         *pulse = now;
         Ok(())
     }
