@@ -21,7 +21,8 @@ pub struct VerbsLimits {
     pub retries: u8,
     /// Repetitions if the peer has no receive posted, 0 to 6. Credits see to it that it always has.
     pub rnr_retries: u8,
-    /// Longest request in bytes, cut down to 4 KiB multiples and to what the devices can; longer writes go in parts.
+    /// Longest request in bytes, cut down to 4 KiB multiples and to what the devices can; longer writes go in parts, so that messages and
+    /// other writes need not wait for a long one.
     pub longest: u32,
     /// Traffic class of all packets: the byte that switches and NICs sort them by. Cables between two hosts need none.
     pub traffic_class: u8,
@@ -39,7 +40,8 @@ impl Default for VerbsLimits {
             timeout: 17,
             retries: 6,
             rnr_retries: 6,
-            longest: 1 << 30,
+            // A relay's chunk of 256 KiB and its header go in one.
+            longest: (256 << 10) + 4096,
             traffic_class: 0,
             service_level: 0,
         }

@@ -22,6 +22,9 @@ const BATCH: usize = 16;
 const QUIET: u64 = 16;
 /// A write of at least this many bytes reports its completion whatever follows it, so that its memory is free soon.
 const LARGE: u64 = 16 << 10;
+/// Bytes after which a call hands over no more: the next poll goes on. A NIC reads memory at its own pace and is never short of work by
+/// this; where handing over takes as long as copying, the thread gets to see in between what has arrived.
+const BURST: u64 = 256 << 10;
 
 /// A write that was posted here and not reported yet.
 #[derive(Debug)]
@@ -283,15 +286,17 @@ impl Sender {
     /// completion.
     pub(super) fn flush(&mut self, qp: &mut Qp, mut word: Option<Word>, report: bool) -> io::Result<bool> {
         let mut any = false;
+        let mut handed = 0;
         loop {
             let mut count = 0;
             let mut loud = false;
-            while count < BATCH && self.has_room() {
+            while count < BATCH && handed < BURST && self.has_room() {
                 let built = match word.take() {
                     Some(word) => Some(self.build_word(count, word)),
                     None => self.build_message(count).or_else(|| self.build_write(count)),
                 };
                 let Some((meaning, bytes)) = built else { break };
+                handed += bytes;
                 let request = &mut self.requests_built[count];
                 request.wr_id = self.requests;
                 request.next = std::ptr::null_mut();
