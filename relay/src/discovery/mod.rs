@@ -143,7 +143,8 @@ impl Discovery {
         match Datagram::decode(bytes) {
             Ok(Datagram::Beacon(beacon)) => {
                 self.neighbours.on_beacon(now, port, from, &beacon);
-                if self.neighbours.at(port, from).is_some() && beacon.summary != self.database.summary() {
+                let differs = self.neighbours.at(port, from).is_some() && beacon.summary != self.database.summary();
+                if differs && self.neighbours.may_digest(now, port) {
                     self.behind.insert((port, from));
                 }
             }

@@ -77,6 +77,11 @@ impl Neighbours {
         self.ports.get(&port)?.adjacent.as_ref().filter(|a| a.remote == remote).map(|a| a.node)
     }
 
+    /// Whether the neighbour on this port may be sent digests now.
+    pub(super) fn may_digest(&mut self, now: Time, port: PortId) -> bool {
+        self.ports.get_mut(&port).is_some_and(|port| port.may_digest(now, &self.config.timers))
+    }
+
     /// The port's address, if it has carrier.
     pub(super) fn listens(&self, port: PortId) -> Option<Ipv4Addr> {
         self.ports.get(&port).filter(|port| port.up).map(|port| port.info.address)
@@ -112,18 +117,17 @@ impl Neighbours {
     }
 
     fn port_up(&mut self, now: Time, id: PortId, info: PortInfo) {
-        let fresh = |subnet| Port::new(now, info.clone(), subnet);
-        let new = port_subnet(info.address, info.prefix).map(fresh);
-        if let (Some(port), Some(new)) = (self.ports.get_mut(&id), &new)
-            && port.info == new.info
-        {
+        let address = |info: &PortInfo| (info.address, info.prefix);
+        if let Some(port) = self.ports.get_mut(&id).filter(|port| address(&port.info) == address(&info)) {
+            self.effects.changed |= !port.up | port.describe(info);
             if !port.up {
                 port.up_again(now);
-                self.effects.changed = true;
             }
             return;
         }
-        // Changed in whatever way: what was known of it was about another port.
+        let fresh = |subnet| Port::new(now, info.clone(), subnet);
+        let new = port_subnet(info.address, info.prefix).map(fresh);
+        // With another address: what was known of it was about another port.
         self.on_port(now, PortChange::Gone(id));
         let why = match new {
             None => Unusable::Address,
@@ -214,11 +218,12 @@ impl Neighbours {
     /// The next beacon that is to be sent now.
     pub(super) fn next_beacon(&mut self, now: Time, summary: Summary) -> Option<(PortId, To, Vec<u8>)> {
         for (id, port) in &mut self.ports {
+            let to = port.beacon_to();
             let Some((number, asks, heard)) = port.next_beacon(now, &self.config.timers) else { continue };
             let PortInfo { address, prefix, speed_mbps, mtu, rail, .. } = port.info;
             let Config { id: stable, name, life, features, .. } = &self.config;
             let (life, features) = (*life, *features);
-            let (id, to) = (*id, port.beacons_to());
+            let id = *id;
             let (stable, name) = (stable.as_str(), name.as_str());
             let beacon = Beacon { id: stable, name, life, number, features, address, prefix, speed_mbps, mtu, rail, asks, summary, heard };
             return Some((id, to, beacon.encode()));

@@ -50,6 +50,8 @@ pub(super) struct Port {
     last_beacon: Option<Time>,
     number: u32,
     asks: bool,
+    /// When digests may be sent again.
+    digest: Time,
 }
 
 impl Port {
@@ -65,6 +67,7 @@ impl Port {
             last_beacon: None,
             number: 0,
             asks: false,
+            digest: 0,
         }
     }
 
@@ -73,14 +76,33 @@ impl Port {
         AdvertPort { address, prefix, up: self.up, speed_mbps, mtu, rail, device: device.clone() }
     }
 
-    /// Where beacons go: to the other address where there is but one, else to all.
-    pub(super) fn beacons_to(&self) -> To {
+    /// Where the next beacon goes: to the other address where there is but one, else to all. While nobody answers there, every other one
+    /// goes to all even so, since who has a wrong address can learn of it in no other way.
+    pub(super) fn beacon_to(&self) -> To {
         let bits = self.info.address.to_bits();
         match self.info.prefix {
+            30 | 31 if self.others.is_empty() && self.number % 2 == 1 => To::Everyone,
             31 => To::Address(Ipv4Addr::from_bits(bits ^ 1)),
             30 => To::Address(Ipv4Addr::from_bits(bits ^ 3)),
             _ => To::Everyone,
         }
+    }
+
+    /// The same port, of which something else is said.
+    pub(super) fn describe(&mut self, mut info: PortInfo) -> bool {
+        info.device = label(&info.device);
+        let differs = self.info != info;
+        self.info = info;
+        differs
+    }
+
+    /// Whether the neighbour may be sent digests now. Bounds what a neighbour can make of us by beacons alone.
+    pub(super) fn may_digest(&mut self, now: Time, timers: &Timers) -> bool {
+        let may = now >= self.digest;
+        if may {
+            self.digest = now.saturating_add(timers.hello / 2);
+        }
+        may
     }
 
     /// Sends a beacon as soon as may be.
@@ -119,6 +141,8 @@ impl Port {
                 }
             }
             None => {
+                // Who has taken the place of another does not share the link with it.
+                self.others.retain(|(_, address), other| *address != remote || now < ask_after(other.last, timers));
                 let (name, life, number) = (beacon.name.to_owned(), beacon.life, beacon.number);
                 let ask = ask_after(now, timers);
                 let other = Other { name, life, number, hears_us, last: now, ask, forgiven: false };
