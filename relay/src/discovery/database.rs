@@ -197,6 +197,14 @@ impl Database {
         range.filter(|(origin, held)| behind(origin, held)).map(|(origin, _)| *origin).collect()
     }
 
+    /// Whether the sender of a digest holds something that we lack.
+    pub fn is_behind(&self, digest: &Digest) -> bool {
+        let lack = |entry: &DigestEntry| {
+            self.held.get(&entry.origin).is_none_or(|held| entry.version.newer_than(held.version))
+        };
+        digest.entries.iter().any(lack)
+    }
+
     /// The advertisement of a node, as it is to be sent now.
     pub fn carried(&self, now: Time, origin: u64) -> Option<Carried<'_>> {
         let held = self.held.get(&origin)?;

@@ -57,6 +57,8 @@ pub struct Discovery {
     view: View,
     /// The database says something else than the view.
     stale: bool,
+    /// When the view may change again.
+    look: Time,
     /// Neighbours that are to get our digests.
     behind: BTreeSet<(PortId, Ipv4Addr)>,
     out: VecDeque<Action>,
@@ -78,6 +80,7 @@ impl Discovery {
             database: Database::new(key, config.max_nodes, config.timers.age),
             view: View::default(),
             stale: false,
+            look: 0,
             behind: BTreeSet::new(),
             out: VecDeque::new(),
             clock,
@@ -104,7 +107,9 @@ impl Discovery {
 
     /// The next thing to do. The view follows when nothing else is left, so that many changes make one.
     pub fn poll(&mut self) -> Option<Action> {
-        if self.out.is_empty() && std::mem::take(&mut self.stale) {
+        let now = self.clock.now();
+        if self.out.is_empty() && self.stale && now >= self.look {
+            (self.stale, self.look) = (false, now.saturating_add(self.config.timers.view_gap));
             self.look();
         }
         self.out.pop_front()
@@ -116,7 +121,8 @@ impl Discovery {
     }
 
     fn due(&self) -> Time {
-        self.neighbours.deadline(self.clock.now()).min(self.own.deadline()).min(self.database.deadline())
+        let look = if self.stale { self.look } else { Time::MAX };
+        look.min(self.neighbours.deadline(self.clock.now()).min(self.own.deadline()).min(self.database.deadline()))
     }
 
     /// Lets time pass: fires what is due. What has arrived meanwhile goes in before.
@@ -152,6 +158,10 @@ impl Discovery {
             Ok(Datagram::Digest(digest)) if self.neighbours.at(port, from).is_some() => {
                 let lacking = self.database.lacking(&digest);
                 self.send_adverts(now, port, from, &lacking);
+                // It cannot know what we lack before it has seen ours: a neighbour's first digest may come before we know that it is one.
+                if self.database.is_behind(&digest) && self.neighbours.may_digest(now, port) {
+                    self.behind.insert((port, from));
+                }
             }
             Ok(Datagram::Adverts(adverts)) => {
                 if let Some(neighbour) = self.neighbours.at(port, from) {

@@ -114,15 +114,17 @@ fn who_is_late_is_asked_and_who_is_silent_is_gone() {
     let mut desk = Desk::new("10.0.0.1", 24);
     desk.hear(B);
     desk.beacons();
-    // given a neighbour that falls silent: our beacons go on, and after one that is missing they ask, twice an interval
-    let mut asked = 0;
-    for _ in 0..34 {
-        assert_eq!(desk.pass(10 * MS), []);
-        asked += desk.beacons().iter().filter(|(_, asks, _)| *asks).count();
+    // given a neighbour that falls silent: our beacons go on, and once one of his is missing they ask, four times an interval
+    let (mut asked, mut regular) = (0, 0);
+    for _ in 0..69 {
+        assert_eq!(desk.pass(5 * MS), []);
+        let beacons = desk.beacons();
+        asked += beacons.iter().filter(|(_, asks, _)| *asks).count();
+        regular += beacons.iter().filter(|(_, asks, _)| !*asks).count();
     }
-    assert_eq!((asked, desk.neighbours()), (4, 1), "at 150, 200, 250 and 300 ms");
+    assert_eq!((asked, regular, desk.neighbours()), (8, 1, 1), "every 25 ms from 150 to 325, some of them the regular ones");
     // when 350 ms have passed, then he is gone
-    assert!(matches!(desk.pass(10 * MS)[..], [Event::NeighbourDown { why: Down::Silent, .. }]));
+    assert!(matches!(desk.pass(5 * MS)[..], [Event::NeighbourDown { why: Down::Silent, .. }]));
     assert_eq!(desk.neighbours(), 0);
 }
 

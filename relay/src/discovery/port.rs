@@ -45,8 +45,10 @@ pub(super) struct Port {
     pub(super) others: BTreeMap<(u64, Ipv4Addr), Other>,
     /// As it was told last.
     pub(super) adjacent: Option<Adjacent>,
-    /// When the next beacon goes out.
-    beacon: Time,
+    /// When the next regular beacon goes out. Others do not put it off: each is one more chance where many are lost.
+    hello: Time,
+    /// When one goes out besides.
+    extra: Time,
     last_beacon: Option<Time>,
     number: u32,
     asks: bool,
@@ -63,7 +65,8 @@ impl Port {
             up: true,
             others: BTreeMap::new(),
             adjacent: None,
-            beacon: now,
+            hello: now,
+            extra: Time::MAX,
             last_beacon: None,
             number: 0,
             asks: false,
@@ -100,7 +103,7 @@ impl Port {
     pub(super) fn may_digest(&mut self, now: Time, timers: &Timers) -> bool {
         let may = now >= self.digest;
         if may {
-            self.digest = now.saturating_add(timers.hello / 2);
+            self.digest = now.saturating_add(timers.beacon_gap / 2);
         }
         may
     }
@@ -108,17 +111,20 @@ impl Port {
     /// Sends a beacon as soon as may be.
     pub(super) fn hurry(&mut self, now: Time, timers: &Timers) {
         let earliest = self.last_beacon.map_or(now, |last| last.saturating_add(timers.beacon_gap));
-        self.beacon = self.beacon.min(earliest.max(now));
+        self.extra = self.extra.min(earliest.max(now));
     }
 
     /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is.
     pub(super) fn next_beacon(&mut self, now: Time, timers: &Timers) -> Option<(u32, bool, Vec<Heard>)> {
-        if !self.up || now < self.beacon {
+        if !self.up || now < self.hello.min(self.extra) {
             return None;
         }
+        if now >= self.hello {
+            self.hello = now.saturating_add(timers.hello);
+        }
+        self.extra = Time::MAX;
         self.number = self.number.wrapping_add(1);
         self.last_beacon = Some(now);
-        self.beacon = now.saturating_add(timers.hello);
         let heard = self.others.iter().map(|(&(node, address), other)| Heard { node, life: other.life, address });
         Some((self.number, std::mem::take(&mut self.asks), heard.collect()))
     }
@@ -158,7 +164,7 @@ impl Port {
         self.others.retain(|_, other| now < other.last.saturating_add(timers.dead));
         let mut late = false;
         for other in self.others.values_mut().filter(|other| now >= other.ask) {
-            other.ask = now.saturating_add(timers.hello / 2);
+            other.ask = now.saturating_add(timers.hello / 4);
             late = true;
         }
         self.asks |= late;
@@ -182,7 +188,7 @@ impl Port {
             return Time::MAX;
         }
         let others = self.others.values().map(|other| other.ask.min(other.last.saturating_add(timers.dead)));
-        others.min().unwrap_or(Time::MAX).min(self.beacon)
+        others.min().unwrap_or(Time::MAX).min(self.hello).min(self.extra)
     }
 
     /// No carrier: nobody is heard any more.
@@ -194,7 +200,7 @@ impl Port {
     /// Carrier again.
     pub(super) fn up_again(&mut self, now: Time) {
         self.up = true;
-        self.beacon = now;
+        self.hello = now;
     }
 }
 

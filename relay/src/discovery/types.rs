@@ -92,6 +92,8 @@ pub struct Timers {
     pub gap: Time,
     /// Shortest time between two beacons on a port.
     pub beacon_gap: Time,
+    /// Shortest time between two changes of the view: while much comes in, what is computed from it is not computed for each datagram.
+    pub view_gap: Time,
 }
 
 impl Default for Timers {
@@ -103,6 +105,7 @@ impl Default for Timers {
             age: 10_000 * MS,
             gap: 20 * MS,
             beacon_gap: 10 * MS,
+            view_gap: 5 * MS,
         }
     }
 }

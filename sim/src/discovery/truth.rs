@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use mesh_relay::discovery::{View, key_of};
+use mesh_relay::discovery::{Time, View, key_of};
 
 use super::World;
 
@@ -76,15 +76,11 @@ impl World {
         self.wrong().is_empty()
     }
 
-    /// Runs until every running node sees the truth, in steps of `step`, but not beyond `limit` from now. Answers how long it took.
-    pub fn run_until_agreed(&mut self, step: u64, limit: u64) -> Option<u64> {
+    /// Runs for so long; answers how long it took until the last view changed, if every running node sees the truth in the end.
+    pub fn settle(&mut self, time: Time) -> Option<Time> {
         let began = self.now;
-        while !self.agrees() {
-            if self.now - began >= limit {
-                return None;
-            }
-            self.run_for(step);
-        }
-        Some(self.now - began)
+        self.run_for(time);
+        let last = self.nodes.iter().map(|node| node.changed).max().unwrap_or(began);
+        self.agrees().then(|| last.saturating_sub(began))
     }
 }

@@ -1,7 +1,7 @@
 //! The world: how it is built, and the loop that takes the next event.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::net::Ipv4Addr;
 
 use mesh_relay::discovery::{Action, Config, Discovery, Event, MS, PortId, PortInfo, Time, To, View};
@@ -39,6 +39,7 @@ pub struct World {
     queue: BinaryHeap<Reverse<(Time, u64, What)>>,
     order: u64,
     traffic: Traffic,
+    ghosts: BTreeSet<[Ipv4Addr; 2]>,
     digest: u64,
     trace: bool,
 }
@@ -48,8 +49,9 @@ impl World {
     pub fn new(seed: u64, weather: Weather) -> Self {
         let trace = std::env::var_os("MESH_SIM_TRACE").is_some();
         let (queue, rng, traffic) = (BinaryHeap::new(), Rng::new(seed), Traffic::default());
-        let digest = 0xcbf2_9ce4_8422_2325;
-        Self { now: 0, nodes: Vec::new(), cables: Vec::new(), weather, rng, queue, order: 0, traffic, digest, trace }
+        let (ghosts, digest) = (BTreeSet::new(), 0xcbf2_9ce4_8422_2325);
+        let (nodes, cables) = (Vec::new(), Vec::new());
+        Self { now: 0, nodes, cables, weather, rng, queue, order: 0, traffic, ghosts, digest, trace }
     }
 
     /// The nodes of a topology, cabled as it says, none of them started.
@@ -147,9 +149,19 @@ impl World {
         self.machine(node).map(Discovery::view)
     }
 
+    /// The addresses of a node's ports.
+    pub fn addresses(&self, node: usize) -> Vec<Ipv4Addr> {
+        self.nodes[node].ports.iter().map(|(_, info)| info.address).collect()
+    }
+
     /// When the view of a node changed last.
     pub fn changed_at(&self, node: usize) -> Time {
         self.nodes[node].changed
+    }
+
+    /// Links that some view had at some time although no cable ever joined their ports. There must be none, whatever happens.
+    pub fn ghosts(&self) -> &BTreeSet<[Ipv4Addr; 2]> {
+        &self.ghosts
     }
 
     /// What a node noted, with the times.
@@ -182,6 +194,12 @@ impl World {
     pub fn stop(&mut self, node: usize) {
         self.nodes[node].machine = None;
         self.nodes[node].wake = Time::MAX;
+    }
+
+    /// A node that does not run has another id and name when it starts again.
+    pub fn rename(&mut self, node: usize, id: &str, name: &str) {
+        let config = &mut self.nodes[node].config;
+        (config.id, config.name) = (id.to_owned(), name.to_owned());
     }
 
     /// Cuts a cable.
@@ -289,7 +307,10 @@ impl World {
         while let Some(action) = self.nodes[node].machine.as_mut().and_then(Discovery::poll) {
             match action {
                 Action::Send { port, to, bytes } => self.send(node, port, to, bytes),
-                Action::Changed => self.nodes[node].changed = self.now,
+                Action::Changed => {
+                    self.nodes[node].changed = self.now;
+                    self.check_links(node);
+                }
                 Action::Note(event) => {
                     if self.trace {
                         eprintln!("{:>12} {}: {event}", self.now, self.nodes[node].config.name);
@@ -302,6 +323,17 @@ impl World {
         if let Some(machine) = &it.machine {
             let ahead = machine.deadline().saturating_sub(it.shows(self.now));
             self.wake_at(node, self.now.saturating_add(ahead));
+        }
+    }
+
+    fn check_links(&mut self, node: usize) {
+        let Some(machine) = &self.nodes[node].machine else { return };
+        for link in &machine.view().links {
+            let link = link.map(|end| end.address);
+            let joins = |cable: &Cable| link.iter().all(|address| cable.ends.iter().any(|end| end.address == *address));
+            if !self.cables.iter().any(joins) {
+                self.ghosts.insert(link);
+            }
         }
     }
 
