@@ -36,7 +36,7 @@ fn rings_agree_within_a_second_or_three() {
             for (column, (nodes, rails, limit)) in [(6, 2, 1000 * MS), (32, 1, 3000 * MS)].into_iter().enumerate() {
                 // given all nodes started, when the limit has passed since the last start, then all see all
                 let mut world = ring(nodes, rails, seed, weather);
-                let took = world.settle(limit).ok_or(format!("{nodes} nodes, {weather:?}"))?;
+                let took = world.settle(limit).ok_or_else(|| format!("{nodes} nodes, {weather:?}"))?;
                 worst[row][column] = worst[row][column].max(took);
             }
         }
@@ -60,7 +60,7 @@ fn a_pulled_cable_is_known_to_all_within_half_a_second() {
                 let before = world.agrees();
                 world.cut(0, how);
                 // then half a second later all know it, and nothing else has changed
-                let took = world.settle(500 * MS).ok_or(format!("{how:?}, {weather:?}"))?;
+                let took = world.settle(500 * MS).ok_or_else(|| format!("{how:?}, {weather:?}"))?;
                 if !before || world.view(3).is_none_or(|view| view.links.len() != 5) {
                     return Err(format!("{how:?}, {weather:?}: not a ring without a cable"));
                 }
@@ -71,7 +71,9 @@ fn a_pulled_cable_is_known_to_all_within_half_a_second() {
     });
     for (weather, worst) in ["good", "bad"].into_iter().zip(worst) {
         let [seen, by_one, silent, one_way] = worst.map(ms);
-        println!("{weather} links: seen {seen} ms, by one end {by_one} ms, by silence {silent} ms, one way {one_way} ms");
+        println!(
+            "{weather} links: seen {seen} ms, by one end {by_one} ms, by silence {silent} ms, one way {one_way} ms"
+        );
     }
 }
 
@@ -86,7 +88,8 @@ fn any_trouble_is_followed_by_the_truth() {
         Ok(())
     });
     println!(
-        "{runs} runs, {nodes} nodes running at the end, {troubles} troubles: the last view changed {} ms after the last change (bound {} ms); {:.1} s",
+        "{runs} runs, {nodes} nodes running at the end, {troubles} troubles: the last view changed {} ms after the last of them \
+         (bound {} ms); {:.1} s",
         ms(worst),
         ms(BOUND),
         began.elapsed().as_secs_f64()
@@ -140,7 +143,7 @@ fn parts_that_were_separate_become_one() {
         }
         // when one cable is mended, then all see all
         world.mend(8);
-        world.settle(BOUND).map(|_| ()).ok_or("they do not agree".into())
+        world.settle(BOUND).map(|_| ()).ok_or_else(|| "they do not agree".into())
     });
 }
 

@@ -114,7 +114,11 @@ fn one_subnet_on_two_cables_makes_no_link_and_all_say_so() {
         assert_eq!(links(&world, node), ["10.0.1.1-10.0.1.2"]);
         assert_eq!(view(&world, node), view(&world, 0), "all agree");
         let told = notes(&world, node);
-        assert_eq!(told.iter().filter(|note| matches!(note, Event::Fault(Fault::ThreeEnds { .. }))).count(), 1, "{told:?}");
+        assert_eq!(
+            told.iter().filter(|note| matches!(note, Event::Fault(Fault::ThreeEnds { .. }))).count(),
+            1,
+            "{told:?}"
+        );
     }
     // when the address plan is corrected, then all is well
     world.stop(3);
@@ -127,7 +131,11 @@ fn one_subnet_on_two_cables_makes_no_link_and_all_say_so() {
 #[test]
 fn one_address_on_two_nodes_or_one_subnet_on_two_ports_of_a_node_makes_no_link() {
     // given a ring of three where a and c have one address towards b and a third node
-    let mut twice = world(&[&["10.0.0.1/30", "10.0.2.1/30"], &["10.0.0.2/30", "10.0.1.1/30"], &["10.0.1.2/30", "10.0.2.2/30", "10.0.0.1/24"]]);
+    let mut twice = world(&[
+        &["10.0.0.1/30", "10.0.2.1/30"],
+        &["10.0.0.2/30", "10.0.1.1/30"],
+        &["10.0.1.2/30", "10.0.2.2/30", "10.0.0.1/24"],
+    ]);
     twice.cable(&[(0, 0), (1, 0)]);
     twice.cable(&[(1, 1), (2, 0)]);
     twice.cable(&[(0, 1), (2, 1)]);
@@ -170,7 +178,8 @@ fn twins(one: usize, two: usize, same_life: bool) -> World {
 #[test]
 fn two_nodes_with_one_id_are_not_used_until_one_has_another() {
     // given two hosts with a copied id: far from each other; or with a neighbour in common, or side by side, who will not have them
-    for (one, two, same_life) in [(0, 4, false), (0, 4, true), (1, 3, false), (1, 3, true), (2, 3, false), (2, 3, true)] {
+    for (one, two, same_life) in [(0, 4, false), (0, 4, true), (1, 3, false), (1, 3, true), (2, 3, false), (2, 3, true)]
+    {
         let mut world = twins(one, two, same_life);
         world.start_all();
         wait(&mut world);
@@ -229,7 +238,10 @@ fn more_nodes_than_remembered_are_told_and_not_grown_for() {
     wait(&mut world);
     assert_eq!(world.machine(0).map(|machine| machine.database().adverts().count()), Some(8));
     let told = notes(&world, 0);
-    assert!(told.iter().all(|note| matches!(note, Event::DatabaseFull { limit: 8, .. })) && told.len() <= 8, "{told:?}");
+    assert!(
+        told.iter().all(|note| matches!(note, Event::DatabaseFull { limit: 8, .. })) && told.len() <= 8,
+        "{told:?}"
+    );
 }
 
 #[test]

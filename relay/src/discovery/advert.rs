@@ -21,8 +21,8 @@ pub const MAX_ADVERT: usize =
 const RELAY: u8 = 1;
 const CONFLICT: u8 = 2;
 
-/// How new an advertisement is. Compare with [`newer_than`](Self::newer_than): numbers may wrap, so there is no order in the sense of `Ord`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// How new an advertisement is. Compared with [`newer_than`](Self::newer_than) alone: numbers may wrap, so this is no order of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Which life of the node.
     pub incarnation: u64,

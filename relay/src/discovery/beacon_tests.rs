@@ -129,7 +129,8 @@ fn fields_that_nobody_writes_are_refused() {
         assert!(matches!(Datagram::decode(&bytes), Err(WireError::Text { .. })), "{id:?} {name:?}");
     }
     // addresses that no port can have: network, broadcast, loopback, a prefix length out of range
-    let addresses = [([10, 0, 0, 0], 30), ([10, 0, 0, 3], 30), ([127, 0, 0, 1], 8), ([10, 0, 0, 1], 32), ([10, 0, 0, 1], 0)];
+    let addresses =
+        [([10, 0, 0, 0], 30), ([10, 0, 0, 3], 30), ([127, 0, 0, 1], 8), ([10, 0, 0, 1], 32), ([10, 0, 0, 1], 0)];
     for (address, prefix) in addresses {
         let bytes = Beacon { address: address.into(), prefix, ..beacon() }.encode();
         assert!(matches!(Datagram::decode(&bytes), Err(WireError::Port { .. })), "{address:?}/{prefix}");

@@ -25,7 +25,9 @@ pub enum WireError {
         got: u32,
     },
     /// Another version of the discovery protocol.
-    #[error("it speaks version {theirs} of the discovery protocol, this node {ours}: install the same build on all nodes")]
+    #[error(
+        "it speaks version {theirs} of the discovery protocol, this node {ours}: install the same build on all nodes"
+    )]
     Version {
         /// The sender's version.
         theirs: u16,

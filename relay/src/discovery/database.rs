@@ -3,7 +3,8 @@
 //! Must not know links, neighbours or what the advertisements say. Bounded by a number of nodes. Runs on the agent's thread.
 //!
 //! Reliability comes from comparing: beacons carry a [`Summary`]; neighbours whose summaries differ send each other digests, and each
-//! sends what the other's digest lacks. That also heals partitions, and is all there is: no acknowledgements, no lists of what is on its way.
+//! sends what the other's digest lacks. That also heals partitions, and is all there is: no acknowledgements, no lists of what is under
+//! way.
 //!
 //! An advertisement carries its age, and every holder makes it at least a millisecond older. So none can be handed round for ever after
 //! its origin is gone.
@@ -189,7 +190,8 @@ impl Database {
         if digest.first > digest.last {
             return Vec::new();
         }
-        let behind = |origin: &u64, held: &Held| match digest.entries.binary_search_by_key(origin, |entry| entry.origin) {
+        let behind = |origin: &u64, held: &Held| match digest.entries.binary_search_by_key(origin, |entry| entry.origin)
+        {
             Ok(at) => held.version.newer_than(digest.entries[at].version),
             Err(_) => true,
         };

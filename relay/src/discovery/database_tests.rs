@@ -114,7 +114,8 @@ fn a_digest_tells_exactly_what_is_lacking() {
     let digests = (here.digests(), there.digests());
     assert!(digests.1.iter().any(|digest| here.is_behind(digest)));
     assert!(digests.0.len() > 1, "more than one datagram");
-    let lacking = |held: &Database, digests: &[Digest]| digests.iter().flat_map(|d| held.lacking(d)).collect::<Vec<_>>();
+    let lacking =
+        |held: &Database, digests: &[Digest]| digests.iter().flat_map(|d| held.lacking(d)).collect::<Vec<_>>();
     let (give, get) = (lacking(&here, &digests.1), lacking(&there, &digests.0));
     for origin in give {
         let carried = here.carried(0, origin).expect("it is held");

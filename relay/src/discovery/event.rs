@@ -196,7 +196,9 @@ impl fmt::Display for Event {
                 write!(f, "{local}: neighbour {node} at {remote} is gone: {why}")
             }
             Self::PortUnusable { address, prefix, why } => match why {
-                Unusable::Address => write!(f, "{address}/{prefix} is no address of a port; use a host address, /1 to /31"),
+                Unusable::Address => {
+                    write!(f, "{address}/{prefix} is no address of a port; use a host address, /1 to /31")
+                }
                 Unusable::Taken => write!(f, "{address} is on two ports of this node; give each its own"),
                 Unusable::TooMany { limit } => write!(f, "{address} is left out: {limit} ports can be advertised"),
             },
@@ -225,7 +227,10 @@ impl fmt::Display for Event {
                 write!(f, "node {node:016x} is left out: more than {limit} nodes advertise themselves")
             }
             Self::Outbid { incarnation } => {
-                write!(f, "this node's advertisement of an earlier life (incarnation {incarnation}) was about and is replaced")
+                write!(
+                    f,
+                    "this node's advertisement of an earlier life (incarnation {incarnation}) was about and is replaced"
+                )
             }
             Self::IdInUse { id } => write!(f, "another node uses this node's id {id:?}; give each node its own id"),
             Self::IdFree { id } => write!(f, "no other node uses this node's id {id:?} any more"),

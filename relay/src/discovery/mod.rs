@@ -9,8 +9,9 @@
 //!                                           others' ──flooding──────▲
 //! ```
 //!
-//! Files: `bytes`, `beacon` and `advert` are what travels; `port`, `identity` and `neighbours` decide who is at the other end of a cable; `own` when this
-//! node speaks of itself; `database` which of two advertisements holds; `view` what follows from all. `docs/discovery.md` has the protocol.
+//! Files: `bytes`, `beacon` and `advert` are what travels; `port`, `identity` and `neighbours` decide who is at the other end of a cable;
+//! `own` when this node speaks of itself; `database` which of two advertisements holds; `view` what follows from all; `clock` is the
+//! machine's time and `said` keeps it from repeating itself. `docs/discovery.md` has the protocol.
 //!
 //! All maps are ordered, so that the same inputs give the same outputs in the same order, on every run.
 
@@ -28,12 +29,13 @@ mod said;
 mod types;
 mod view;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
 pub use advert::{Adjacency, Advert, AdvertPort, MAX_ADVERT, MAX_DEVICE, MAX_PORTS, MAX_TEXT, Version, key_of};
 pub use beacon::{
-    Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, Summary, VERSION, pack,
+    Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, Summary,
+    VERSION, pack,
 };
 pub use bytes::WireError;
 pub use database::{Database, Offer};
@@ -122,7 +124,9 @@ impl Discovery {
 
     fn due(&self) -> Time {
         let look = if self.stale { self.look } else { Time::MAX };
-        look.min(self.neighbours.deadline(self.clock.now()).min(self.own.deadline()).min(self.database.deadline()))
+        let digests = self.behind.iter().map(|(port, _)| self.neighbours.digest_at(*port)).min().unwrap_or(Time::MAX);
+        look.min(digests)
+            .min(self.neighbours.deadline(self.clock.now()).min(self.own.deadline()).min(self.database.deadline()))
     }
 
     /// Lets time pass: fires what is due. What has arrived meanwhile goes in before.
@@ -149,8 +153,7 @@ impl Discovery {
         match Datagram::decode(bytes) {
             Ok(Datagram::Beacon(beacon)) => {
                 self.neighbours.on_beacon(now, port, from, &beacon);
-                let differs = self.neighbours.at(port, from).is_some() && beacon.summary != self.database.summary();
-                if differs && self.neighbours.may_digest(now, port) {
+                if self.neighbours.at(port, from).is_some() && beacon.summary != self.database.summary() {
                     self.behind.insert((port, from));
                 }
             }
@@ -159,7 +162,7 @@ impl Discovery {
                 let lacking = self.database.lacking(&digest);
                 self.send_adverts(now, port, from, &lacking);
                 // It cannot know what we lack before it has seen ours: a neighbour's first digest may come before we know that it is one.
-                if self.database.is_behind(&digest) && self.neighbours.may_digest(now, port) {
+                if self.database.is_behind(&digest) {
                     self.behind.insert((port, from));
                 }
             }
@@ -239,11 +242,17 @@ impl Discovery {
             self.out.push_back(Action::Send { port, to, bytes });
         }
         // After the beacon, from which the neighbour may only learn that it is one.
-        for (port, to) in std::mem::take(&mut self.behind) {
-            let to = To::Address(to);
-            let digests = self.database.digests().into_iter();
-            self.out.extend(digests.map(|digest| Action::Send { port, to, bytes: digest.encode() }));
-        }
+        let Self { neighbours, database, out, behind, .. } = self;
+        behind.retain(|&(port, remote)| {
+            let waits = neighbours.at(port, remote).is_some() && now < neighbours.digest_at(port);
+            if !waits && neighbours.at(port, remote).is_some() {
+                neighbours.digests(now, port);
+                let to = To::Address(remote);
+                let digests = database.digests().into_iter();
+                out.extend(digests.map(|digest| Action::Send { port, to, bytes: digest.encode() }));
+            }
+            waits
+        });
     }
 
     /// Sends out an advertisement of our own, if one is due.
@@ -275,10 +284,13 @@ impl Discovery {
             return;
         }
         let old = std::mem::replace(&mut self.view, view);
-        let new = self.view.faults.difference(&old.faults).cloned().map(Event::Fault);
-        self.out.extend(new.map(Action::Note));
-        let over = old.faults.difference(&self.view.faults).cloned().map(Event::FaultOver);
-        self.out.extend(over.map(Action::Note));
+        // A fault of which more becomes known is not told again.
+        let subjects = |view: &View| view.faults.iter().map(|fault| (fault.subject(), fault.clone())).collect();
+        let (was, is): (BTreeMap<_, _>, BTreeMap<_, Fault>) = (subjects(&old), subjects(&self.view));
+        let new = is.iter().filter(|(subject, _)| !was.contains_key(subject));
+        self.out.extend(new.map(|(_, fault)| Action::Note(Event::Fault(fault.clone()))));
+        let over = was.into_iter().filter(|(subject, _)| !is.contains_key(subject));
+        self.out.extend(over.map(|(_, fault)| Action::Note(Event::FaultOver(fault))));
         self.out.push_back(Action::Changed);
     }
 }

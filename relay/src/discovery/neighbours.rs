@@ -2,8 +2,8 @@
 //!
 //! Must not know other nodes than those on its links, nor the database. Runs on the agent's thread.
 //!
-//! A neighbour is whoever is heard on a port, says that it hears us there, is alone on the link, and lies in the port's subnet as the port lies
-//! in its. Everything else is an event and no neighbour.
+//! A neighbour is whoever is heard on a port, says that it hears us there, is alone on the link, and lies in the port's subnet as the port
+//! lies in its. Everything else is an event and no neighbour.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -77,9 +77,16 @@ impl Neighbours {
         self.ports.get(&port)?.adjacent.as_ref().filter(|a| a.remote == remote).map(|a| a.node)
     }
 
-    /// Whether the neighbour on this port may be sent digests now.
-    pub(super) fn may_digest(&mut self, now: Time, port: PortId) -> bool {
-        self.ports.get_mut(&port).is_some_and(|port| port.may_digest(now, &self.config.timers))
+    /// When the neighbour on this port may be sent digests again.
+    pub(super) fn digest_at(&self, port: PortId) -> Time {
+        self.ports.get(&port).map_or(Time::MAX, Port::digest_at)
+    }
+
+    /// The neighbour on this port is sent digests now.
+    pub(super) fn digests(&mut self, now: Time, port: PortId) {
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.digests(now, &self.config.timers);
+        }
     }
 
     /// The port's address, if it has carrier.
@@ -225,7 +232,21 @@ impl Neighbours {
             let (life, features) = (*life, *features);
             let id = *id;
             let (stable, name) = (stable.as_str(), name.as_str());
-            let beacon = Beacon { id: stable, name, life, number, features, address, prefix, speed_mbps, mtu, rail, asks, summary, heard };
+            let beacon = Beacon {
+                id: stable,
+                name,
+                life,
+                number,
+                features,
+                address,
+                prefix,
+                speed_mbps,
+                mtu,
+                rail,
+                asks,
+                summary,
+                heard,
+            };
             return Some((id, to, beacon.encode()));
         }
         None
@@ -237,9 +258,11 @@ impl Neighbours {
         let mut crowds = Vec::new();
         for (id, port) in ports {
             let alone = port.others.len() == 1;
-            let found = port.others.iter().next().filter(|((key, _), other)| {
-                alone && other.hears_us && !identities.twins(now, *key)
-            });
+            let found = port
+                .others
+                .iter()
+                .next()
+                .filter(|((key, _), other)| alone && other.hears_us && !identities.twins(now, *key));
             let same = match (&port.adjacent, found) {
                 (None, None) => true,
                 (Some(a), Some(((key, remote), other))) => (a.node, a.remote, a.life) == (*key, *remote, other.life),
@@ -255,8 +278,11 @@ impl Neighbours {
                 continue;
             }
             let local = port.info.address;
-            let now_adjacent = found.map(|((node, remote), other)| {
-                Adjacent { node: *node, life: other.life, remote: *remote, name: other.name.clone() }
+            let now_adjacent = found.map(|((node, remote), other)| Adjacent {
+                node: *node,
+                life: other.life,
+                remote: *remote,
+                name: other.name.clone(),
             });
             if let Some(was) = port.adjacent.take() {
                 let why = why_gone(port, &was, identities.twins(now, was.node));

@@ -122,7 +122,11 @@ fn who_is_late_is_asked_and_who_is_silent_is_gone() {
         asked += beacons.iter().filter(|(_, asks, _)| *asks).count();
         regular += beacons.iter().filter(|(_, asks, _)| !*asks).count();
     }
-    assert_eq!((asked, regular, desk.neighbours()), (8, 1, 1), "every 25 ms from 150 to 325, some of them the regular ones");
+    assert_eq!(
+        (asked, regular, desk.neighbours()),
+        (8, 1, 1),
+        "every 25 ms from 150 to 325, some of them the regular ones"
+    );
     // when 350 ms have passed, then he is gone
     assert!(matches!(desk.pass(5 * MS)[..], [Event::NeighbourDown { why: Down::Silent, .. }]));
     assert_eq!(desk.neighbours(), 0);
@@ -177,7 +181,9 @@ fn both_must_lie_in_the_subnet_of_the_other() {
 
 #[test]
 fn beacons_go_to_the_other_address_where_there_is_but_one() {
-    for (local, prefix, other) in [("10.0.0.1", 30, "10.0.0.2"), ("10.0.0.6", 30, "10.0.0.5"), ("10.0.0.9", 31, "10.0.0.8")] {
+    for (local, prefix, other) in
+        [("10.0.0.1", 30, "10.0.0.2"), ("10.0.0.6", 30, "10.0.0.5"), ("10.0.0.9", 31, "10.0.0.8")]
+    {
         let mut desk = Desk::new(local, prefix);
         // while nobody answers, every other one goes to all, so that who has a wrong address learns of it
         let to = To::Address(ip(other));
@@ -199,7 +205,10 @@ fn a_link_with_three_ends_has_no_neighbour_until_one_falls_silent() {
     // when another is heard beside the first, then none is a neighbour, and it is said once
     let c = Says { id: "id-c", name: "c", at: "10.0.0.3", ..B };
     let notes = desk.hear(c);
-    assert!(matches!(notes[..], [Event::NeighbourDown { why: Down::ThreeEnds, .. }, Event::ThreeEnds { .. }]), "{notes:?}");
+    assert!(
+        matches!(notes[..], [Event::NeighbourDown { why: Down::ThreeEnds, .. }, Event::ThreeEnds { .. }]),
+        "{notes:?}"
+    );
     assert_eq!((desk.hear(c), desk.hear(B), desk.neighbours()), (vec![], vec![], 0));
     // and our beacons name both, so that they learn of it
     desk.now += 10 * MS;
@@ -291,7 +300,10 @@ fn two_nodes_with_one_id_are_no_neighbours() {
     }
     assert_eq!(desk.neighbours(), 1);
     // given one life under two names, then the same
-    assert!(matches!(desk.hear(Says { name: "c", ..twin })[..], [Event::NeighbourDown { .. }, ..] | [Event::SameId { .. }, ..]));
+    assert!(matches!(
+        desk.hear(Says { name: "c", ..twin })[..],
+        [Event::NeighbourDown { .. }, ..] | [Event::SameId { .. }, ..]
+    ));
     assert_eq!(desk.neighbours(), 0);
 }
 
@@ -317,7 +329,8 @@ fn ports_that_cannot_be_used_are_told_and_left_out() {
         [Event::PortUnusable { why, .. }] => Some(*why),
         _ => None,
     };
-    for (address, prefix) in [("10.0.0.1", 32), ("10.0.1.0", 24), ("127.0.0.1", 8), ("0.0.0.0", 24), ("224.0.0.1", 24)] {
+    for (address, prefix) in [("10.0.0.1", 32), ("10.0.1.0", 24), ("127.0.0.1", 8), ("0.0.0.0", 24), ("224.0.0.1", 24)]
+    {
         assert_eq!(why(&up(2, address, prefix)), Some(Unusable::Address), "{address}/{prefix}");
     }
     assert_eq!(why(&up(2, "10.0.0.1", 30)), Some(Unusable::Taken));

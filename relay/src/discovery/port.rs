@@ -99,13 +99,14 @@ impl Port {
         differs
     }
 
-    /// Whether the neighbour may be sent digests now. Bounds what a neighbour can make of us by beacons alone.
-    pub(super) fn may_digest(&mut self, now: Time, timers: &Timers) -> bool {
-        let may = now >= self.digest;
-        if may {
-            self.digest = now.saturating_add(timers.beacon_gap / 2);
-        }
-        may
+    /// When the neighbour may be sent digests again. Bounds what a neighbour can make of us by beacons and digests alone.
+    pub(super) const fn digest_at(&self) -> Time {
+        self.digest
+    }
+
+    /// It is sent some now.
+    pub(super) const fn digests(&mut self, now: Time, timers: &Timers) {
+        self.digest = now.saturating_add(timers.beacon_gap / 2);
     }
 
     /// Sends a beacon as soon as may be.
@@ -130,7 +131,15 @@ impl Port {
     }
 
     /// A sound beacon of somebody else, who is at `remote`.
-    pub(super) fn hear(&mut self, now: Time, timers: &Timers, key: u64, remote: Ipv4Addr, beacon: &Beacon<'_>, us: Heard) {
+    pub(super) fn hear(
+        &mut self,
+        now: Time,
+        timers: &Timers,
+        key: u64,
+        remote: Ipv4Addr,
+        beacon: &Beacon<'_>,
+        us: Heard,
+    ) {
         let hears_us = beacon.heard.contains(&us);
         match self.others.get_mut(&(key, remote)) {
             // One that was overtaken says what was so before.

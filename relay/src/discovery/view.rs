@@ -155,7 +155,11 @@ impl View {
             }
         }
         let (topology, problems) = Topology::discovered(specs.into_values().collect(), Vec::new(), policy);
-        debug_assert_eq!(topology.links().len(), self.links.len(), "routes must see the links of the view and no others");
+        debug_assert_eq!(
+            topology.links().len(),
+            self.links.len(),
+            "routes must see the links of the view and no others"
+        );
         (topology, problems)
     }
 }
@@ -265,6 +269,18 @@ fn ambiguous_ports(here: &[(u64, &Advert)], faults: &mut BTreeSet<Fault>) -> BTr
     ambiguous
 }
 
+impl Fault {
+    /// The same without what may become known little by little: two faults with one subject are one fault.
+    pub(super) fn subject(&self) -> Self {
+        match self.clone() {
+            Self::SameAddress { address, .. } => Self::SameAddress { address, nodes: Default::default() },
+            Self::ThreeEnds { subnet, .. } => Self::ThreeEnds { subnet, ports: Vec::new() },
+            Self::SameName { name, .. } => Self::SameName { name, ids: Default::default() },
+            other => other,
+        }
+    }
+}
+
 impl Seen<'_> {
     fn end(&self) -> LinkEnd {
         LinkEnd { address: self.address, node: self.node }
@@ -275,7 +291,10 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SameAddress { address, nodes: [a, b] } => {
-                write!(f, "{address} is on both {a} and {b}; their links there are not used; give each port its own address")
+                write!(
+                    f,
+                    "{address} is on both {a} and {b}; their links there are not used; give each port its own address"
+                )
             }
             Self::SubnetTwice { node, ports: [a, b] } => write!(
                 f,
@@ -284,9 +303,14 @@ impl fmt::Display for Fault {
             Self::ThreeEnds { subnet, ports } => {
                 let ports: Vec<_> = ports.iter().map(|(address, node)| format!("{address} of {node}")).collect();
                 let ports = ports.join(", ");
-                write!(f, "{subnet} is on more than two ports ({ports}); its links are not used; give each cable its own subnet")
+                write!(
+                    f,
+                    "{subnet} is on more than two ports ({ports}); its links are not used; give each cable its own subnet"
+                )
             }
-            Self::SameName { name, ids: [a, b] } => write!(f, "nodes {a:?} and {b:?} have one name, {name:?}; rename one"),
+            Self::SameName { name, ids: [a, b] } => {
+                write!(f, "nodes {a:?} and {b:?} have one name, {name:?}; rename one")
+            }
             Self::SameId { id } => {
                 write!(f, "two nodes have id {id:?}; neither is used; give each node its own id")
             }

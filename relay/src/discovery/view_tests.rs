@@ -136,7 +136,12 @@ fn one_address_on_two_nodes_takes_both_out() {
 fn a_subnet_on_two_ports_of_a_node_takes_both_out() {
     // given a node with two cables to two others, in subnets of which one lies in the other
     let cluster = Cluster::new(
-        &[("a", &["10.0.0.1/24", "10.0.0.129/30", "10.0.9.1/30"]), ("b", &["10.0.0.2/24"]), ("c", &["10.0.0.130/30"]), ("d", &["10.0.9.2/30"])],
+        &[
+            ("a", &["10.0.0.1/24", "10.0.0.129/30", "10.0.9.1/30"]),
+            ("b", &["10.0.0.2/24"]),
+            ("c", &["10.0.0.130/30"]),
+            ("d", &["10.0.9.2/30"]),
+        ],
         &[("a 10.0.0.1", "b 10.0.0.2"), ("a 10.0.0.129", "c 10.0.0.130"), ("a 10.0.9.1", "d 10.0.9.2")],
     );
     // then neither counts, all others do
@@ -152,7 +157,12 @@ fn a_subnet_on_two_ports_of_a_node_takes_both_out() {
 fn a_subnet_with_three_ends_has_no_links_wherever_its_ports_are_cabled() {
     // given a copied address plan: two cables in one subnet
     let cluster = Cluster::new(
-        &[("a", &["10.0.0.1/24"]), ("b", &["10.0.0.2/24", "10.0.1.1/30"]), ("c", &["10.0.1.2/30", "10.0.0.3/24"]), ("d", &["10.0.0.4/24"])],
+        &[
+            ("a", &["10.0.0.1/24"]),
+            ("b", &["10.0.0.2/24", "10.0.1.1/30"]),
+            ("c", &["10.0.1.2/30", "10.0.0.3/24"]),
+            ("d", &["10.0.0.4/24"]),
+        ],
         &[("a 10.0.0.1", "b 10.0.0.2"), ("b 10.0.1.1", "c 10.0.1.2"), ("c 10.0.0.3", "d 10.0.0.4")],
     );
     let view = cluster.view("a");
@@ -175,7 +185,11 @@ fn ports_without_a_link_make_none_for_routes() {
     let extra = port("10.0.2.2/24");
     let a = cluster.node("a");
     a.ports.push(extra);
-    a.adjacencies.push(Adjacency { local: Ipv4Addr::new(10, 0, 2, 2), node: key_of("id-c"), remote: Ipv4Addr::new(10, 0, 2, 1) });
+    a.adjacencies.push(Adjacency {
+        local: Ipv4Addr::new(10, 0, 2, 2),
+        node: key_of("id-c"),
+        remote: Ipv4Addr::new(10, 0, 2, 1),
+    });
     let view = cluster.view("a");
     // then routes see the links of the view alone
     assert_eq!(links(&view), ["10.0.1.0-10.0.1.1", "10.0.2.1-10.0.2.2"]);

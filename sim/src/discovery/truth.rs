@@ -21,9 +21,10 @@ pub struct Picture {
 impl Picture {
     /// As a node sees it.
     pub fn of(view: &View) -> Self {
-        let ports = view.nodes.iter().flat_map(|(key, node)| {
-            node.ports.iter().map(|port| (*key, port.address, port.prefix, port.up))
-        });
+        let ports = view
+            .nodes
+            .iter()
+            .flat_map(|(key, node)| node.ports.iter().map(|port| (*key, port.address, port.prefix, port.up)));
         Self {
             nodes: view.nodes.keys().copied().collect(),
             ports: ports.collect(),

@@ -169,7 +169,8 @@ impl World {
         &self.nodes[node].notes
     }
 
-    /// Starts a node: its first life, or one more. `grows` is by how much its incarnation is more than before; negative if its clock was set back.
+    /// Starts a node: its first life, or one more. `grows` is by how much its incarnation is more than before; negative if its clock was
+    /// set back.
     pub fn start(&mut self, node: usize, grows: i64) {
         let it = &mut self.nodes[node];
         if it.machine.is_some() {
@@ -214,23 +215,12 @@ impl World {
         self.carriers(cable);
     }
 
-    /// Makes a cable carry better or worse.
-    pub fn set_weather(&mut self, cable: usize, weather: Weather) {
-        self.cables[cable].weather = weather;
-    }
-
     /// The clock of a node leaps, back if `by` is negative.
     pub fn leap(&mut self, node: usize, by: i64) {
         let it = &mut self.nodes[node];
         it.clock = it.clock.wrapping_add_signed(by);
         // Who waits by a clock that is set forward wakes at once; set back, it is the driver's to see that time has passed all the same.
         self.wake_at(node, self.now);
-    }
-
-    /// A datagram from nowhere reaches a port of a node.
-    pub fn inject(&mut self, node: usize, port: usize, from: Ipv4Addr, bytes: Vec<u8>) {
-        let port = self.nodes[node].ports[port].0;
-        self.schedule(self.now, What::Arrives { node, port, from, bytes });
     }
 
     /// The ends notice, a moment later, each in its own time.
