@@ -71,7 +71,7 @@ impl Desk {
     fn pass(&mut self, time: Time) {
         for _ in 0..time / (10 * MS) {
             self.now += 10 * MS;
-            if self.now % (100 * MS) == 0 {
+            if self.now.is_multiple_of(100 * MS) {
                 self.beacons();
             }
             self.machine.on_time(self.time());
