@@ -4,10 +4,10 @@ mod common;
 
 use std::net::Ipv4Addr;
 
-use common::shape;
+use common::{each_seed, shape};
 use mesh_relay::discovery::{Config, Event, Fault, MS, PortInfo, View, key_of};
 use mesh_routing::Shape;
-use mesh_sim::discovery::{Cut, Weather, World};
+use mesh_sim::discovery::{Cut, Weather, World, random_mistakes};
 
 fn ip(text: &str) -> Ipv4Addr {
     text.parse().expect("an address")
@@ -155,6 +155,16 @@ fn one_address_on_two_nodes_or_one_subnet_on_two_ports_of_a_node_makes_no_link()
         assert!(links(&both, node).is_empty());
         assert!(notes(&both, node).iter().any(|note| matches!(note, Event::Fault(Fault::SubnetTwice { .. }))));
     }
+}
+
+#[test]
+fn random_mistakes_never_make_a_link_that_is_not_there() {
+    let mut links = 0;
+    each_seed("discovery_faults::random_mistakes_never_make_a_link_that_is_not_there", 100, |seed| {
+        links += random_mistakes(seed)?;
+        Ok(())
+    });
+    assert!(links > 0, "what is not at fault is used");
 }
 
 /// A line of five in which the nodes at these places have one id, in different lives or in the same.

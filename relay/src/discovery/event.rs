@@ -15,7 +15,7 @@ pub enum Down {
     Port,
     /// Nothing was heard for too long.
     Silent,
-    /// It says that it does not hear us.
+    /// It says that it does not hear us, or others beside us.
     OneWay,
     /// It has started anew.
     Restarted,
@@ -180,7 +180,7 @@ impl fmt::Display for Down {
         f.write_str(match self {
             Self::Port => "the port is down",
             Self::Silent => "nothing was heard from it",
-            Self::OneWay => "it does not hear this node",
+            Self::OneWay => "it does not take this node for its neighbour",
             Self::Restarted => "it has started anew",
             Self::ThreeEnds => "another node is heard on the same link",
             Self::SameId => "two nodes have its id",

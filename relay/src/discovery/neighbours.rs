@@ -226,7 +226,8 @@ impl Neighbours {
     pub(super) fn next_beacon(&mut self, now: Time, summary: Summary) -> Option<(PortId, To, Vec<u8>)> {
         for (id, port) in &mut self.ports {
             let to = port.beacon_to();
-            let Some((number, asks, heard)) = port.next_beacon(now, &self.config.timers) else { continue };
+            let twins = |key| self.identities.twins(now, key);
+            let Some((number, asks, heard)) = port.next_beacon(now, &self.config.timers, twins) else { continue };
             let PortInfo { address, prefix, speed_mbps, mtu, rail, .. } = port.info;
             let Config { id: stable, name, life, features, .. } = &self.config;
             let (life, features) = (*life, *features);
@@ -254,7 +255,7 @@ impl Neighbours {
 
     /// Compares every port's neighbour with what was told last.
     fn settle(&mut self, now: Time) {
-        let Self { ports, identities, effects, .. } = self;
+        let Self { ports, identities, effects, config, .. } = self;
         let mut crowds = Vec::new();
         for (id, port) in ports {
             let alone = port.others.len() == 1;
@@ -293,6 +294,7 @@ impl Neighbours {
                 effects.came_up.push((*id, is.remote));
             }
             port.adjacent = now_adjacent;
+            port.hurry(now, &config.timers);
             effects.changed = true;
         }
         for event in crowds {

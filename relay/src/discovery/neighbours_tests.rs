@@ -27,10 +27,12 @@ struct Says {
     at: &'static str,
     prefix: u8,
     hears: bool,
+    /// Hears another node beside us.
+    crowd: bool,
 }
 
 /// The neighbour that is cabled to `me`.
-const B: Says = Says { id: "id-b", name: "b", life: 1, at: "10.0.0.2", prefix: 24, hears: true };
+const B: Says = Says { id: "id-b", name: "b", life: 1, at: "10.0.0.2", prefix: 24, hears: true, crowd: false };
 
 impl Desk {
     fn new(address: &str, prefix: u8) -> Self {
@@ -62,7 +64,11 @@ impl Desk {
             rail: 0,
             asks: false,
             summary: Summary::default(),
-            heard: if says.hears { vec![us] } else { Vec::new() },
+            heard: match says.hears {
+                true if says.crowd => vec![us, Heard { node: 99, ..us }],
+                true => vec![us],
+                false => Vec::new(),
+            },
         };
         self.machine.on_beacon(self.now, PORT, ip(says.at), &beacon);
         self.machine.take_effects().notes
@@ -217,6 +223,8 @@ fn a_link_with_three_ends_has_no_neighbour_until_one_falls_silent() {
     desk.pass(200 * MS);
     desk.hear(B);
     assert!(matches!(desk.pass(150 * MS)[..], [Event::NeighbourUp { .. }]));
+    // when that one says that it still hears another, then it takes none of us for its neighbour, and we not it
+    assert!(matches!(desk.hear(Says { crowd: true, ..B })[..], [Event::NeighbourDown { why: Down::OneWay, .. }]));
     // given more on a link than beacons can name, then they take no memory
     for n in 0..20 {
         let at: &'static str = Box::leak(format!("10.0.0.{}", 10 + n).into_boxed_str());
@@ -293,6 +301,8 @@ fn two_nodes_with_one_id_are_no_neighbours() {
     // then it is said once, and none is our neighbour
     assert_eq!(notes.iter().filter(|note| matches!(note, Event::SameId { .. })).count(), 1, "{notes:?}");
     assert_eq!(desk.neighbours(), 0);
+    // and neither is named in our beacons, so that they learn of it though nothing else from us reaches them
+    assert_eq!(desk.beacons().iter().map(|(_, _, heard)| *heard).max(), Some(0));
     // when one is switched off, then the other is
     for _ in 0..5 {
         desk.hear(twin);

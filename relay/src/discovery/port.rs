@@ -17,7 +17,7 @@ pub(super) struct Other {
     pub(super) name: String,
     pub(super) life: u64,
     number: u32,
-    /// It says that it hears us.
+    /// It says that it hears us, and nobody else.
     pub(super) hears_us: bool,
     last: Time,
     /// When it is asked for a beacon.
@@ -115,8 +115,14 @@ impl Port {
         self.extra = self.extra.min(earliest.max(now));
     }
 
-    /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is.
-    pub(super) fn next_beacon(&mut self, now: Time, timers: &Timers) -> Option<(u32, bool, Vec<Heard>)> {
+    /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is. Who is `refused` is not named: so he learns
+    /// at once that he is no neighbour, which nobody else could tell him.
+    pub(super) fn next_beacon(
+        &mut self,
+        now: Time,
+        timers: &Timers,
+        refused: impl Fn(u64) -> bool,
+    ) -> Option<(u32, bool, Vec<Heard>)> {
         if !self.up || now < self.hello.min(self.extra) {
             return None;
         }
@@ -126,7 +132,8 @@ impl Port {
         self.extra = Time::MAX;
         self.number = self.number.wrapping_add(1);
         self.last_beacon = Some(now);
-        let heard = self.others.iter().map(|(&(node, address), other)| Heard { node, life: other.life, address });
+        let heard = self.others.iter().filter(|((node, _), _)| !refused(*node));
+        let heard = heard.map(|(&(node, address), other)| Heard { node, life: other.life, address });
         Some((self.number, std::mem::take(&mut self.asks), heard.collect()))
     }
 
@@ -140,7 +147,8 @@ impl Port {
         beacon: &Beacon<'_>,
         us: Heard,
     ) {
-        let hears_us = beacon.heard.contains(&us);
+        // Who hears others beside us takes none for a neighbour.
+        let hears_us = beacon.heard == [us];
         match self.others.get_mut(&(key, remote)) {
             // One that was overtaken says what was so before.
             Some(other) if other.life == beacon.life && !super::advert::after(beacon.number, other.number) => {}

@@ -7,6 +7,7 @@
 //! It knows what there really is ([`World::truth`]) without asking discovery, and so can say whether a node's view is right.
 //! It knows no thread, socket or real clock, and is run by the caller's thread.
 
+mod blueprint;
 mod cable;
 mod node;
 mod plan;
@@ -14,6 +15,6 @@ mod truth;
 mod world;
 
 pub use cable::{Cut, Weather};
-pub use plan::{BOUND, Outcome, random_run};
+pub use plan::{BOUND, Outcome, random_mistakes, random_run};
 pub use truth::Picture;
 pub use world::{Traffic, World};

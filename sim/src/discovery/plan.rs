@@ -1,18 +1,14 @@
 //! Random runs: a random cluster, random trouble for a while, then quiet; and whether every view is the truth after it.
 
-use std::net::Ipv4Addr;
+use mesh_relay::discovery::{Fault, MS, Time, View, key_of};
 
-use mesh_relay::discovery::{Config, MS, PortInfo, Time};
-
+use super::blueprint::Blueprint;
 use super::{Cut, Picture, Weather, World};
 use crate::virtual_time::Rng;
 
 /// How long after the last change every view must be the truth, and stay so, in nanoseconds, on links that lose up to one datagram in
 /// twenty and delay them by up to 30 ms.
 pub const BOUND: Time = 1000 * MS;
-
-/// Most ports that a node of a random cluster has.
-const MAX_PORTS: usize = 8;
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +34,7 @@ pub fn random_run(seed: u64) -> Result<Outcome, String> {
         lose: rng.pick(&[0, 0, 10, 50]),
         repeat: rng.pick(&[0, 0, 10, 100]),
     };
-    let mut world = random_cluster(&mut rng, seed, weather);
+    let mut world = Blueprint::random(&mut rng).build(seed, weather);
     let mut last = 0;
     for node in 0..world.len() {
         world.run_until(rng.below(200 * MS).max(world.now()));
@@ -70,47 +66,58 @@ pub fn random_run(seed: u64) -> Result<Outcome, String> {
     Ok(Outcome { settled, running: running.len(), troubles, digest: world.digest() })
 }
 
-/// Up to twelve nodes: a random tree, then some more cables, some of them in parallel.
-fn random_cluster(rng: &mut Rng, seed: u64, weather: Weather) -> World {
-    let mut world = World::new(seed, weather);
-    let nodes = rng.between(2, 12) as usize;
-    for node in 0..nodes {
-        world.add_node(Config::new(format!("id-{node}"), format!("node{node}"), 1_000_000));
+/// Runs one seed of a random cluster with some mistakes in it, to the end of any conflict. What is right then is not known, but what is wrong is.
+///
+/// # Errors
+/// If a view had at any time a link that no cable makes, or has one that is ambiguous, or if nodes that see each other do not agree.
+pub fn random_mistakes(seed: u64) -> Result<usize, String> {
+    let mut rng = Rng::new(seed);
+    let weather = Weather { lose: rng.pick(&[0, 0, 20]), ..Weather::default() };
+    let mut plan = Blueprint::random(&mut rng);
+    for _ in 0..rng.between(1, 3) {
+        plan.err(&mut rng);
     }
-    let mut ports = vec![0; nodes];
-    let mut subnet = 0;
-    let more = rng.below(nodes as u64 + 1) as usize;
-    for at in 1..nodes + more {
-        let (a, b) = if at < nodes {
-            (at, rng.below(at as u64) as usize)
-        } else {
-            (rng.below(nodes as u64) as usize, rng.below(nodes as u64) as usize)
-        };
-        if a == b || ports[a] >= MAX_PORTS || ports[b] >= MAX_PORTS {
-            continue;
-        }
-        let mut ends = [(a, 0), (b, 0)];
-        for ((node, port), (address, prefix)) in ends.iter_mut().zip(random_subnet(rng, subnet)) {
-            let info = PortInfo { speed_mbps: 100_000, mtu: 9000, ..PortInfo::new("f", address, prefix) };
-            *port = world.add_port(*node, info);
-            ports[*node] += 1;
-        }
-        subnet += 1;
-        world.cable(&ends);
+    let mut world = plan.build(seed, weather);
+    for node in 0..world.len() {
+        world.run_for(rng.below(20 * MS));
+        world.start(node, 1);
     }
-    world
+    let mut quiet = 8000 * MS;
+    for _ in 0..rng.pick(&[0, 6]) {
+        world.run_for(rng.below(2000 * MS));
+        trouble(&mut world, &mut rng);
+        // An id that is in use no longer is free again when the last word of its other node is forgotten, and the conflict with it.
+        quiet = 25_000 * MS;
+    }
+    world.run_for(quiet);
+    if !world.ghosts().is_empty() {
+        return Err(format!("links that never were: {:?}", world.ghosts()));
+    }
+    let running: Vec<(u64, &View)> =
+        (0..world.len()).filter_map(|n| Some((world.machine(n)?.key(), world.view(n)?))).collect();
+    let twins = |key: u64| running.iter().filter(|(other, _)| *other == key).count() > 1;
+    for (at, (_, view)) in running.iter().enumerate() {
+        for end in view.links.iter().flatten() {
+            let owners = view.nodes.values().flat_map(|node| &node.ports).filter(|port| port.address == end.address);
+            let conflict = |fault: &Fault| matches!(fault, Fault::SameId { id } if key_of(id) == end.node);
+            if owners.count() != 1 || view.faults.iter().any(conflict) {
+                return Err(format!("{end:?} is used, which is ambiguous: {}", brief(view)));
+            }
+        }
+        for (key, other) in running[at + 1..].iter().filter(|(key, _)| view.nodes.contains_key(key)) {
+            if !twins(*key) && other != view {
+                return Err(format!("they do not agree: {} but {}", brief(view), brief(other)));
+            }
+        }
+    }
+    Ok(running.iter().map(|(_, view)| view.links.len()).sum())
 }
 
-/// The two ends of a cable of its own: prefix lengths of all kinds, also two that differ.
-fn random_subnet(rng: &mut Rng, number: u32) -> [(Ipv4Addr, u8); 2] {
-    let base = Ipv4Addr::new(10, 0, 0, 0).to_bits() + number * 256;
-    let (low, high, prefixes) = match rng.below(4) {
-        0 => (0, 1, [31, 31]),
-        1 => (1, 2, [30, 30]),
-        2 => (rng.between(1, 100) as u32, rng.between(101, 254) as u32, [24, 24]),
-        _ => (1, 2, [30, 24]),
-    };
-    [(Ipv4Addr::from_bits(base + low), prefixes[0]), (Ipv4Addr::from_bits(base + high), prefixes[1])]
+/// A view, as far as it says what it is about.
+fn brief(view: &View) -> String {
+    let names: Vec<_> = view.nodes.values().map(|node| node.name.as_str()).collect();
+    let links: Vec<_> = view.links.iter().map(|[a, b]| format!("{}-{}", a.address, b.address)).collect();
+    format!("{names:?}, {links:?}, {:?}", view.faults)
 }
 
 /// Something happens to a cable or a node. Answers whether that is a change of what there is.

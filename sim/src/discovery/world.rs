@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::net::Ipv4Addr;
 
-use mesh_relay::discovery::{Action, Config, Discovery, Event, MS, PortId, PortInfo, Time, To, View};
+use mesh_relay::discovery::{Action, Config, Discovery, Event, LinkEnd, MS, PortId, PortInfo, Time, To, View, key_of};
 use mesh_routing::Topology;
 
 use super::cable::{Cable, CableEnd};
@@ -319,10 +319,12 @@ impl World {
     fn check_links(&mut self, node: usize) {
         let Some(machine) = &self.nodes[node].machine else { return };
         for link in &machine.view().links {
-            let link = link.map(|end| end.address);
-            let joins = |cable: &Cable| link.iter().all(|address| cable.ends.iter().any(|end| end.address == *address));
+            let is = |end: &CableEnd, seen: &LinkEnd| {
+                end.address == seen.address && key_of(&self.nodes[end.node].config.id) == seen.node
+            };
+            let joins = |cable: &Cable| link.iter().all(|seen| cable.ends.iter().any(|end| is(end, seen)));
             if !self.cables.iter().any(joins) {
-                self.ghosts.insert(link);
+                self.ghosts.insert(link.map(|end| end.address));
             }
         }
     }
