@@ -115,8 +115,8 @@ impl Port {
         self.extra = self.extra.min(earliest.max(now));
     }
 
-    /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is. Who is `refused` is not named: so he learns
-    /// at once that he is no neighbour, which nobody else could tell him.
+    /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is. Who is `refused` is not named: so he
+    /// learns at once that he is no neighbour, which nobody else could tell him.
     pub(super) fn next_beacon(
         &mut self,
         now: Time,

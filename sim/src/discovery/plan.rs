@@ -66,7 +66,8 @@ pub fn random_run(seed: u64) -> Result<Outcome, String> {
     Ok(Outcome { settled, running: running.len(), troubles, digest: world.digest() })
 }
 
-/// Runs one seed of a random cluster with some mistakes in it, to the end of any conflict. What is right then is not known, but what is wrong is.
+/// Runs one seed of a random cluster with some mistakes in it, to the end of any conflict. What is right then is not known, but what is
+/// wrong is.
 ///
 /// # Errors
 /// If a view had at any time a link that no cable makes, or has one that is ambiguous, or if nodes that see each other do not agree.
