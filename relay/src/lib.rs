@@ -7,6 +7,7 @@
 //! - [`send`], [`recv`]: the two ends of a connection, as state machines;
 //! - [`engine`]: the node's agent as one state machine: path set-up, relaying, teardown;
 //! - [`agent`]: the thread that runs the engine over real links;
+//! - [`discovery`]: beacons and link state, from which all nodes come to one view of the cluster;
 //! - [`stats`], [`code`]: what is counted, and the numbers of faults.
 //!
 //! Protocol logic is sans-I/O: events in, actions out, time passed in. Below [`agent`] nothing knows memory, sockets, threads
@@ -15,6 +16,7 @@
 pub mod agent;
 pub mod board;
 pub mod code;
+pub mod discovery;
 pub mod engine;
 pub mod recv;
 pub mod send;

@@ -1,0 +1,227 @@
+//! One port of this node: when it sends beacons, whom it hears, and who of those is its neighbour.
+//!
+//! Must not know other ports or nodes beyond the link. Runs on the agent's thread.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use mesh_routing::Subnet;
+
+use super::advert::AdvertPort;
+use super::beacon::{Beacon, Heard};
+use super::types::{PortInfo, Time, Timers, To, label};
+
+/// Somebody heard on a port, of whom nothing speaks against being a neighbour.
+#[derive(Debug)]
+pub(super) struct Other {
+    pub(super) name: String,
+    pub(super) life: u64,
+    number: u32,
+    /// It says that it hears us, and nobody else.
+    pub(super) hears_us: bool,
+    last: Time,
+    /// When it is asked for a beacon.
+    ask: Time,
+    /// Its silence was once forgiven since it was last heard.
+    forgiven: bool,
+}
+
+/// A neighbour: heard, and hearing us, and alone on the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Adjacent {
+    pub(super) node: u64,
+    pub(super) life: u64,
+    pub(super) remote: Ipv4Addr,
+    pub(super) name: String,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) info: PortInfo,
+    pub(super) subnet: Subnet,
+    pub(super) up: bool,
+    /// By key and address.
+    pub(super) others: BTreeMap<(u64, Ipv4Addr), Other>,
+    /// As it was told last.
+    pub(super) adjacent: Option<Adjacent>,
+    /// When the next regular beacon goes out. Others do not put it off: each is one more chance where many are lost.
+    hello: Time,
+    /// When one goes out besides.
+    extra: Time,
+    last_beacon: Option<Time>,
+    number: u32,
+    asks: bool,
+    /// When digests may be sent again.
+    digest: Time,
+}
+
+impl Port {
+    pub(super) fn new(now: Time, mut info: PortInfo, subnet: Subnet) -> Self {
+        info.device = label(&info.device);
+        Self {
+            info,
+            subnet,
+            up: true,
+            others: BTreeMap::new(),
+            adjacent: None,
+            hello: now,
+            extra: Time::MAX,
+            last_beacon: None,
+            number: 0,
+            asks: false,
+            digest: 0,
+        }
+    }
+
+    pub(super) fn advert(&self) -> AdvertPort {
+        let PortInfo { address, prefix, ref device, speed_mbps, mtu, rail } = self.info;
+        AdvertPort { address, prefix, up: self.up, speed_mbps, mtu, rail, device: device.clone() }
+    }
+
+    /// Where the next beacon goes: to the other address where there is but one, else to all. While nobody answers there, every other one
+    /// goes to all even so, since who has a wrong address can learn of it in no other way.
+    pub(super) fn beacon_to(&self) -> To {
+        let bits = self.info.address.to_bits();
+        match self.info.prefix {
+            30 | 31 if self.others.is_empty() && self.number % 2 == 1 => To::Everyone,
+            31 => To::Address(Ipv4Addr::from_bits(bits ^ 1)),
+            30 => To::Address(Ipv4Addr::from_bits(bits ^ 3)),
+            _ => To::Everyone,
+        }
+    }
+
+    /// The same port, of which something else is said.
+    pub(super) fn describe(&mut self, mut info: PortInfo) -> bool {
+        info.device = label(&info.device);
+        let differs = self.info != info;
+        self.info = info;
+        differs
+    }
+
+    /// When the neighbour may be sent digests again. Bounds what a neighbour can make of us by beacons and digests alone.
+    pub(super) const fn digest_at(&self) -> Time {
+        self.digest
+    }
+
+    /// It is sent some now.
+    pub(super) const fn digests(&mut self, now: Time, timers: &Timers) {
+        self.digest = now.saturating_add(timers.beacon_gap / 2);
+    }
+
+    /// Sends a beacon as soon as may be.
+    pub(super) fn hurry(&mut self, now: Time, timers: &Timers) {
+        let earliest = self.last_beacon.map_or(now, |last| last.saturating_add(timers.beacon_gap));
+        self.extra = self.extra.min(earliest.max(now));
+    }
+
+    /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is. Who is `refused` is not named: so he
+    /// learns at once that he is no neighbour, which nobody else could tell him.
+    pub(super) fn next_beacon(
+        &mut self,
+        now: Time,
+        timers: &Timers,
+        refused: impl Fn(u64) -> bool,
+    ) -> Option<(u32, bool, Vec<Heard>)> {
+        if !self.up || now < self.hello.min(self.extra) {
+            return None;
+        }
+        if now >= self.hello {
+            self.hello = now.saturating_add(timers.hello);
+        }
+        self.extra = Time::MAX;
+        self.number = self.number.wrapping_add(1);
+        self.last_beacon = Some(now);
+        let heard = self.others.iter().filter(|((node, _), _)| !refused(*node));
+        let heard = heard.map(|(&(node, address), other)| Heard { node, life: other.life, address });
+        Some((self.number, std::mem::take(&mut self.asks), heard.collect()))
+    }
+
+    /// A sound beacon of somebody else, who is at `remote`.
+    pub(super) fn hear(
+        &mut self,
+        now: Time,
+        timers: &Timers,
+        key: u64,
+        remote: Ipv4Addr,
+        beacon: &Beacon<'_>,
+        us: Heard,
+    ) {
+        // Who hears others beside us takes none for a neighbour.
+        let hears_us = beacon.heard == [us];
+        match self.others.get_mut(&(key, remote)) {
+            // One that was overtaken says what was so before.
+            Some(other) if other.life == beacon.life && !super::advert::after(beacon.number, other.number) => {}
+            Some(other) => {
+                let anew = other.life != beacon.life;
+                if anew {
+                    beacon.name.clone_into(&mut other.name);
+                }
+                (other.life, other.number, other.hears_us) = (beacon.life, beacon.number, hears_us);
+                (other.last, other.ask, other.forgiven) = (now, ask_after(now, timers), false);
+                if anew || beacon.asks {
+                    self.hurry(now, timers);
+                }
+            }
+            None => {
+                // Who has taken the place of another does not share the link with it.
+                self.others.retain(|(_, address), other| *address != remote || now < ask_after(other.last, timers));
+                let (name, life, number) = (beacon.name.to_owned(), beacon.life, beacon.number);
+                let ask = ask_after(now, timers);
+                let other = Other { name, life, number, hears_us, last: now, ask, forgiven: false };
+                self.others.insert((key, remote), other);
+                self.hurry(now, timers);
+            }
+        }
+    }
+
+    /// Drops who was silent for too long; asks who is late.
+    pub(super) fn expire(&mut self, now: Time, timers: &Timers) {
+        let before = self.others.len();
+        self.others.retain(|_, other| now < other.last.saturating_add(timers.dead));
+        let mut late = false;
+        for other in self.others.values_mut().filter(|other| now >= other.ask) {
+            other.ask = now.saturating_add(timers.hello / 4);
+            late = true;
+        }
+        self.asks |= late;
+        if late || self.others.len() != before {
+            self.hurry(now, timers);
+        }
+    }
+
+    /// The clock has leapt: who was heard before it has an interval to be heard again, once.
+    pub(super) fn forgive(&mut self, now: Time, timers: &Timers) {
+        for other in self.others.values_mut().filter(|other| !other.forgiven) {
+            other.forgiven = true;
+            other.last = other.last.max((now + timers.hello).saturating_sub(timers.dead));
+            other.ask = now;
+        }
+    }
+
+    /// When [`Port::expire`] or a beacon is due.
+    pub(super) fn deadline(&self, timers: &Timers) -> Time {
+        if !self.up {
+            return Time::MAX;
+        }
+        let others = self.others.values().map(|other| other.ask.min(other.last.saturating_add(timers.dead)));
+        others.min().unwrap_or(Time::MAX).min(self.hello).min(self.extra)
+    }
+
+    /// No carrier: nobody is heard any more.
+    pub(super) fn down(&mut self) {
+        self.up = false;
+        self.others.clear();
+    }
+
+    /// Carrier again.
+    pub(super) fn up_again(&mut self, now: Time) {
+        self.up = true;
+        self.hello = now;
+    }
+}
+
+/// A beacon that is half an interval late was lost.
+const fn ask_after(now: Time, timers: &Timers) -> Time {
+    now.saturating_add(timers.hello + timers.hello / 2)
+}

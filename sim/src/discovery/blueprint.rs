@@ -1,0 +1,112 @@
+//! Random clusters as plans: who has which ports, and which of them are cabled, with and without mistakes.
+
+use std::net::Ipv4Addr;
+
+use mesh_relay::discovery::{Config, PortInfo};
+
+use super::{Weather, World};
+use crate::virtual_time::Rng;
+
+/// Most ports that a node has.
+const MAX_PORTS: usize = 8;
+
+/// A port of a plan: node and index.
+type Place = (usize, usize);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Blueprint {
+    /// Ids.
+    ids: Vec<String>,
+    /// Addresses and prefix lengths of each node's ports.
+    ports: Vec<Vec<(Ipv4Addr, u8)>>,
+    /// The ports that each cable joins.
+    cables: Vec<Vec<Place>>,
+}
+
+impl Blueprint {
+    /// Two to twelve nodes: a random tree, then some more cables, some of them in parallel.
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        let nodes = rng.between(2, 12) as usize;
+        let ids = (0..nodes).map(|node| format!("id-{node}")).collect();
+        let mut plan = Self { ids, ports: vec![Vec::new(); nodes], cables: Vec::new() };
+        let more = rng.below(nodes as u64 + 1) as usize;
+        for at in 1..nodes + more {
+            let any = |rng: &mut Rng| rng.below(nodes as u64) as usize;
+            let (a, b) = if at < nodes { (at, rng.below(at as u64) as usize) } else { (any(rng), any(rng)) };
+            if a == b || plan.ports[a].len() >= MAX_PORTS || plan.ports[b].len() >= MAX_PORTS {
+                continue;
+            }
+            let [low, high] = random_subnet(rng, plan.cables.len() as u32);
+            plan.cables.push(vec![(a, plan.ports[a].len()), (b, plan.ports[b].len())]);
+            plan.ports[a].push(low);
+            plan.ports[b].push(high);
+        }
+        plan
+    }
+
+    /// Does what people do wrong: copies an address, an id or a subnet, or puts cables where they do not belong.
+    pub(super) fn err(&mut self, rng: &mut Rng) {
+        let cables = self.cables.len() as u64;
+        let (one, two) = (rng.below(cables) as usize, rng.below(cables) as usize);
+        let ((a, port_a), (b, port_b)) = (self.cables[one][0], self.cables[two][1]);
+        match rng.below(6) {
+            0 => self.ports[b][port_b] = self.ports[a][port_a],
+            1 => self.ids[b] = self.ids[a].clone(),
+            2 => {
+                // The subnet of one cable is given to another, by other hosts of it if they are to differ.
+                let (base, _) = self.ports[a][port_a];
+                for (end, (node, port)) in self.cables[two].clone().into_iter().enumerate() {
+                    let host = 100 + 10 * end as u32 + rng.below(2) as u32;
+                    self.ports[node][port] = (Ipv4Addr::from_bits((base.to_bits() & !255) + host), 24);
+                }
+            }
+            3 => {
+                let end = self.cables[one][0];
+                self.cables[one][0] = self.cables[two][1];
+                self.cables[two][1] = end;
+            }
+            4 => {
+                // A hub: a third port, of whatever node, on a cable.
+                let (base, prefix) = self.ports[a][port_a];
+                let node = rng.below(self.ids.len() as u64) as usize;
+                self.cables[one].push((node, self.ports[node].len()));
+                self.ports[node].push((Ipv4Addr::from_bits((base.to_bits() & !255) + 250), prefix.min(24)));
+            }
+            _ => {
+                let (_, prefix) = &mut self.ports[a][port_a];
+                *prefix = rng.pick(&[16, 24, 29, 31]);
+            }
+        }
+    }
+
+    /// The cluster, not started.
+    pub(super) fn build(self, seed: u64, weather: Weather) -> World {
+        let mut world = World::new(seed, weather);
+        for (node, (id, ports)) in self.ids.into_iter().zip(self.ports).enumerate() {
+            world.add_node(Config::new(id, format!("node{node}"), 1_000_000 + node as u64));
+            for (address, prefix) in ports {
+                let info = PortInfo { speed_mbps: 100_000, mtu: 9000, ..PortInfo::new("f", address, prefix) };
+                world.add_port(node, info);
+            }
+        }
+        for mut ends in self.cables {
+            // What is in a port twice after cables were moved is in it once.
+            ends.dedup();
+            world.cable(&ends);
+        }
+        world
+    }
+}
+
+/// The two ends of a cable of its own: prefix lengths of all kinds, also two that differ.
+fn random_subnet(rng: &mut Rng, number: u32) -> [(Ipv4Addr, u8); 2] {
+    let base = Ipv4Addr::new(10, 0, 0, 0).to_bits() + number * 256;
+    let (low, high, prefixes) = match rng.below(4) {
+        0 => (0, 1, [31, 31]),
+        1 => (1, 2, [30, 30]),
+        2 => (rng.between(1, 100) as u32, rng.between(101, 254) as u32, [24, 24]),
+        _ => (1, 2, [30, 24]),
+    };
+    [(Ipv4Addr::from_bits(base + low), prefixes[0]), (Ipv4Addr::from_bits(base + high), prefixes[1])]
+}
