@@ -71,7 +71,7 @@ pub struct Settings {
     pub speed_mbps: Option<u32>,
     /// `CHUNK_KB`, bytes.
     pub chunk: usize,
-    /// `STRIPE_KB`, bytes: messages from this size on are striped over the rails of an edge.
+    /// `STRIPE_KB`, bytes: messages from this size on are spread over all lanes of a connection.
     pub stripe: usize,
     /// `RELAY_MEMORY_MB`, bytes: bound of the memory for slots of the relay.
     pub relay_memory: usize,

@@ -123,7 +123,7 @@ static TABLE: &[Setting] = &[
     row!("CHUNK_KB", number(4, 4096), "128", "KiB", "relay", chunk, Value::Number(n) => (n * KIB) as usize,
         "What a relay stores and forwards at a time."),
     row!("STRIPE_KB", number(0, 1_048_576), "64", "KiB", "connections", stripe, Value::Number(n) => (n * KIB) as usize,
-        "Messages from this size on are striped over the rails of an edge."),
+        "Messages from this size on are spread over all lanes of a connection."),
     row!("RELAY_MEMORY_MB", number(1, 65536), "64", "MiB", "relay", relay_memory, Value::Number(n) => (n * MIB) as usize,
         "Bound of the memory for slots of this node's relay."),
     row!("RELAY_SLOTS", Kind::NumberOrAuto { min: 1, max: 64 }, "auto", "slots", "relay", relay_slots,

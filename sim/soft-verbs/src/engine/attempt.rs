@@ -84,7 +84,8 @@ impl Fabric {
         };
         // A copy notices by itself that the peer is gone; what copies nothing must look, now and then.
         let look = now.saturating_sub(*pulse) > PULSE;
-        let gone = || look && probe(owner.pid(), peer.pulse.load(Ordering::Relaxed)).is_err_and(|error| is_gone(&error));
+        let gone =
+            || look && probe(owner.pid(), peer.pulse.load(Ordering::Relaxed)).is_err_and(|error| is_gone(&error));
         if request.length == 0 && gone() {
             return Err(Stop(Attempt::NoAnswer));
         }
