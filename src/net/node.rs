@@ -94,7 +94,11 @@ impl Node {
         let (name, key, relay) = (node.name.clone(), node.key, node.relay);
         let control = node.control.into_iter().collect();
         let spec = Spec { name, key, relay, ports, control, traffic_class };
-        devices::warn_of_shared_subnet(&spec.name, &found, &spec.ports);
+        // Where all nodes are on one host, the other end of a cable is an interface of it too.
+        let others =
+            |address| known.as_ref().is_some_and(|k| k.topology.port_by_address(address).is_some_and(|p| p.0 != k.me));
+        let own: Vec<_> = found.into_iter().filter(|a| !others(a.address)).collect();
+        devices::warn_of_shared_subnet(&spec.name, &own, &spec.ports);
         Self::with(settings, spec, known)
     }
 
