@@ -81,7 +81,13 @@ impl Window {
     /// Copies `out.len()` bytes from `offset` on. False, and nothing is copied, if they do not lie inside.
     pub fn read_into(&self, offset: usize, out: &mut [u8]) -> bool {
         let Some(part) = self.sub(offset, out.len()) else { return false };
-        if out.len() <= VOLATILE {
+        let (words, rest) = out.as_chunks_mut::<8>();
+        if rest.is_empty() && words.len() <= VOLATILE / 8 && part.base.cast::<u64>().is_aligned() {
+            for (i, word) in words.iter_mut().enumerate() {
+                // SAFETY: as below, and the word is aligned.
+                *word = unsafe { part.base.cast::<u64>().add(i).read_volatile() }.to_ne_bytes();
+            }
+        } else if out.len() <= VOLATILE {
             for (i, byte) in out.iter_mut().enumerate() {
                 // SAFETY: i is below the length of `part`, which `Window::new`'s caller keeps readable.
                 *byte = unsafe { part.base.add(i).read_volatile() };
@@ -97,7 +103,13 @@ impl Window {
     /// Copies `bytes` to `offset`. False, and nothing is copied, if they do not fit inside.
     pub fn write_from(&self, offset: usize, bytes: &[u8]) -> bool {
         let Some(part) = self.sub(offset, bytes.len()) else { return false };
-        if bytes.len() <= VOLATILE {
+        let (words, rest) = bytes.as_chunks::<8>();
+        if rest.is_empty() && words.len() <= VOLATILE / 8 && part.base.cast::<u64>().is_aligned() {
+            for (i, word) in words.iter().enumerate() {
+                // SAFETY: as below, and the word is aligned.
+                unsafe { part.base.cast::<u64>().add(i).write_volatile(u64::from_ne_bytes(*word)) };
+            }
+        } else if bytes.len() <= VOLATILE {
             for (i, byte) in bytes.iter().enumerate() {
                 // SAFETY: i is below the length of `part`, which `Window::new`'s caller keeps writable.
                 unsafe { part.base.add(i).write_volatile(*byte) };
