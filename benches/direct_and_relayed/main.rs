@@ -12,16 +12,14 @@
 //!   machines  engine, flows and headers without any I/O
 //! ```
 
+#[path = "../common/mod.rs"]
+mod common;
 mod machines;
 mod path;
 mod sockets;
 
-use std::error::Error;
-
+use common::Outcome;
 use path::Line;
-
-/// Outcome of everything here.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Writes or messages that are open at once where bandwidth is measured.
 const DEPTH: usize = 8;

@@ -39,17 +39,30 @@ impl World {
     /// Posts a write. It shares the link with the writes of all legs over it.
     pub(super) fn post_write(&mut self, end: PipeEnd, mut write: Write) {
         let peer = end.peer();
-        let pair = (self.side(end).address, self.side(peer).address);
-        let nodes = (self.side(end).node, self.side(peer).node);
-        let factor = self.slow.get(&nodes).copied().unwrap_or(1);
-        let bytes = u64::from(write.payload.len) + write.header.map_or(0, |h| h.len() as u64);
-        let start = self.now.max(self.busy.get(&pair).copied().unwrap_or(0));
-        write.out_at = start + (bytes * factor * 1000).div_ceil(self.physics.bytes_per_us);
-        self.busy.insert(pair, write.out_at);
+        let link = (self.side(end).address, self.side(peer).address);
+        let node = self.side(peer).node;
         if let Some(Region::Slots { first, .. }) = self.side(peer).exposed.get(&write.key).copied() {
-            let outcome = self.nodes[nodes.1].pool.sent(first + write.imm);
-            self.check(nodes.1, outcome);
+            let outcome = self.nodes[node].pool.sent(first + write.imm);
+            self.check(node, outcome);
         }
+        if self.physics.turn > 0 {
+            return self.wait_for_turn(link, end, write);
+        }
+        let start = self.now.max(self.busy.get(&link).copied().unwrap_or(0));
+        write.out_at = start + self.time_on_link(end, write.bytes());
+        self.busy.insert(link, write.out_at);
+        self.write_leaves(end, write);
+    }
+
+    /// How long so many bytes of an end take to leave.
+    pub(super) fn time_on_link(&self, end: PipeEnd, bytes: u64) -> Time {
+        let nodes = (self.side(end).node, self.side(end.peer()).node);
+        let factor = self.slow.get(&nodes).copied().unwrap_or(1);
+        (bytes * factor * 1000).div_ceil(self.physics.bytes_per_us)
+    }
+
+    /// It is known when the last byte of a write leaves: so is the rest.
+    pub(super) fn write_leaves(&mut self, end: PipeEnd, write: Write) {
         let latency = self.between(self.physics.latency);
         let late = self.between(self.physics.written);
         let acks = self.physics.acks;
@@ -61,7 +74,7 @@ impl World {
             let written = side.last_written;
             self.schedule(written, What::Written { end, id: write.id });
         }
-        self.schedule(arrival, What::Land { to: peer, write });
+        self.schedule(arrival, What::Land { to: end.peer(), write });
     }
 
     pub(super) fn message(&mut self, to: PipeEnd, bytes: &[u8]) {

@@ -23,6 +23,7 @@ mod report;
 mod rng;
 mod sender;
 mod spec;
+mod turns;
 mod workload;
 mod world;
 

@@ -54,6 +54,13 @@ pub(super) struct Write {
     pub(super) out_at: Time,
 }
 
+impl Write {
+    /// Header and payload.
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.payload.len) + self.header.map_or(0, |h| h.len() as u64)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) node: usize,

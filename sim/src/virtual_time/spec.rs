@@ -13,6 +13,8 @@ pub struct Physics {
     pub latency: (Time, Time),
     /// Bytes that a link carries in a microsecond, each way.
     pub bytes_per_us: u64,
+    /// The legs over a link take turns of at most so many bytes, as queue pairs do on a NIC; 0: what is posted first leaves first.
+    pub turn: u64,
     /// From the last byte leaving (or, where links acknowledge, from its arrival) until the sender is told that its memory is read no more.
     pub written: (Time, Time),
     /// Who acknowledges: the receiver, as over sockets, or the link, as over queue pairs.
@@ -31,6 +33,7 @@ impl Default for Physics {
         Self {
             latency: (US, 20 * US),
             bytes_per_us: 12_500,
+            turn: 0,
             written: (0, 30 * US),
             acks: Acks::Receiver,
             dial: (10 * US, 2 * MS),

@@ -10,6 +10,7 @@ use mesh_routing::{NodeId, Route, Router, Topology};
 use super::ends::Conn;
 use super::nodes::{Life, Node};
 use super::pipe::{Pipe, PipeEnd, Write};
+use super::turns::{Link, Turns};
 use super::{ConnSpec, Failure, Physics, Rng, Summary, Who};
 
 /// Something that happens at a time.
@@ -18,6 +19,7 @@ pub(super) enum What {
     Message { to: PipeEnd, bytes: Vec<u8> },
     Land { to: PipeEnd, write: Write },
     Written { end: PipeEnd, id: u64 },
+    Turn { link: Link },
     Down { end: PipeEnd },
     Dialed { node: usize, dial: DialId, from: Ipv4Addr, to: Ipv4Addr },
     Wake { node: usize },
@@ -40,7 +42,9 @@ pub struct World {
     pub(super) conns: Vec<Conn>,
     pub(super) next_key: u32,
     /// When each direction of each link is free again.
-    pub(super) busy: BTreeMap<(Ipv4Addr, Ipv4Addr), Time>,
+    pub(super) busy: BTreeMap<Link, Time>,
+    /// What waits for its turn on each direction of each link.
+    pub(super) turns: BTreeMap<Link, Turns>,
     /// Directions between nodes that are slower than the rest, by this factor.
     pub(super) slow: BTreeMap<(usize, usize), u64>,
     pub(super) steps: u64,
@@ -89,6 +93,7 @@ impl World {
             conns: Vec::new(),
             next_key: 0,
             busy: BTreeMap::new(),
+            turns: BTreeMap::new(),
             slow: BTreeMap::new(),
             steps: 0,
             fault: None,
@@ -227,6 +232,7 @@ impl World {
             What::Message { to, bytes } => self.message(to, &bytes),
             What::Land { to, write } => self.land(to, write),
             What::Written { end, id } => self.written(end, id),
+            What::Turn { link } => self.turn_over(link),
             What::Down { end } => self.down(end),
             What::Dialed { node, dial, from, to } => self.dialed(node, dial, from, to),
             What::Wake { node } => self.wake(node),
@@ -264,6 +270,7 @@ impl What {
                 7 ^ (*conn as u64) << 8
             }
             Self::Kill { node } | Self::Start { node } => 8 ^ (*node as u64) << 8,
+            Self::Turn { link: (from, _) } => 9 ^ u64::from(from.to_bits()) << 8,
         }
     }
 }
