@@ -310,6 +310,9 @@ fn a_receiver_that_closes_in_order_has_what_was_handed_out() {
     // when the receiver closes, then the first is done and the second is lost
     flow.on_closed();
     assert_eq!((flow.take(first), flow.lost_if_closed(), flow.open()), (Some(10), 1, 1));
+    // and a count of the first that comes late does nothing to the message that has its place by now
+    (2..=DEPTH as u32).for_each(|_| assert!(flow.post(10).is_some()));
+    assert_eq!((flow.on_done(0, 1), flow.take(first)), (Ok(()), None));
 }
 
 #[test]
