@@ -10,7 +10,9 @@
 mod act;
 mod cores;
 mod legs;
+mod lingering;
 mod opening;
+mod polling;
 mod report;
 mod thread;
 

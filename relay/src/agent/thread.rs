@@ -1,4 +1,4 @@
-//! The agent's loop: wait, poll endpoints, feed the engine, carry out its actions. No decision is made here.
+//! The agent's loop: wait, poll endpoints (`polling`), feed the engine, carry out its actions (`act`). No decision is made here.
 //!
 //! Runs on the thread `mesh-relay` alone. Per chunk: no lock, allocation or log, and no clock reading but one a batch that a leg brings;
 //! system calls are the endpoints' own. Queue pairs are polled in every round, those that have been quiet for long in every few; sockets
@@ -13,38 +13,33 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
+use mesh_link::Endpoint;
 use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Interest, Poller, Ready};
 use mesh_link::tcp::Limits;
 use mesh_link::verbs::Registration;
-use mesh_link::{Endpoint, Event as LinkEvent, Key, LinkError};
 use tracing::{info, warn};
 
-use super::legs::{Leg, Legs, Lingering};
+use super::legs::{Legs, Lingering};
+use super::lingering::LOOK;
 use super::opening::Dialed;
 use super::{AgentConfig, Command, Incoming, Outgoing, Report, Shared, cores};
 use crate::engine::{Engine, LegId, Time};
-use crate::wire::{HEADER_BYTES, MAX_MESSAGE, Refusal};
+use crate::wire::{MAX_MESSAGE, Refusal};
 
 /// The poller's name for the waker.
 pub(super) const WAKER: u64 = 0;
 const LISTENER: u64 = 1 << 32;
 pub(super) const LEG: u64 = 2 << 32;
 pub(super) const DIAL: u64 = 3 << 32;
-const LINGER: u64 = 4 << 32;
+pub(super) const LINGER: u64 = 4 << 32;
 const KIND: u64 = 0xffff_ffff << 32;
-
-/// How often closed queue pairs that still send are looked at.
-const LOOK: Time = 5_000_000;
 
 /// Legs on the list polled between two looks at the poller.
 const ROUND: usize = 256;
 /// Rounds between two looks at the poller, which is a system call, while queue pairs are polled.
 const LOOKS: u32 = 32;
-/// A leg that has brought nothing in so many polls is polled in one round of [`SELDOM`] only.
-const QUIET: u32 = 4096;
-const SELDOM: u32 = 16;
 
 /// The two ports of a link, this node's first.
 pub(super) type Link = (Ipv4Addr, Ipv4Addr);
@@ -62,19 +57,19 @@ pub(super) struct Runner {
     pub(super) poller: Poller,
     pub(super) listeners: Vec<(Ipv4Addr, u8, TcpListener)>,
     pub(super) shared: Arc<Shared>,
-    started: Instant,
+    pub(super) started: Instant,
     pub(super) legs: Legs,
     /// Legs to be polled: those that the poller found ready, or that had something to do.
-    list: VecDeque<LegId>,
+    pub(super) list: VecDeque<LegId>,
     /// Legs with writes that have not been handed to their links, and legs with messages.
     pub(super) written: Vec<LegId>,
     pub(super) spoken: Vec<LegId>,
     /// Whether arrivals show on no descriptor.
-    silent: bool,
+    pub(super) silent: bool,
     pub(super) dials: HashMap<u32, Dialed>,
     pub(super) next_dial: u32,
-    lingering: HashMap<u32, Lingering>,
-    next_linger: u32,
+    pub(super) lingering: HashMap<u32, Lingering>,
+    pub(super) next_linger: u32,
     pub(super) connects: HashMap<u64, Arc<ArrayQueue<Result<Outgoing, Refusal>>>>,
     pub(super) accepts: HashMap<u64, Arc<ArrayQueue<Incoming>>>,
     pub(super) bytes: Vec<u8>,
@@ -202,42 +197,11 @@ impl Runner {
         Ok(())
     }
 
-    /// Polls the queue pairs that are not armed; whether any brought something.
-    fn poll_silent(&mut self, round: u32) -> bool {
-        let mut any = false;
-        for n in 0..self.legs.places() {
-            let id = LegId(n as u32);
-            let due = |leg: &Leg| !leg.armed && (leg.quiet < QUIET || round.is_multiple_of(SELDOM));
-            if self.legs.get(id).is_some_and(|leg| due(leg)) {
-                any |= self.poll_leg(id);
-            }
-        }
-        any
-    }
-
-    /// Before the thread sleeps: arms the queue pairs that are not, and polls each once more, since what came before shows nowhere. Whether
-    /// any brought something, or is not armed after all.
-    #[cold]
-    fn arm_silent(&mut self) -> bool {
-        let mut any = false;
-        for n in 0..self.legs.places() {
-            let id = LegId(n as u32);
-            let Some(leg) = self.legs.get(id).filter(|leg| !leg.armed && !leg.endpoint.is_woken_by_itself()) else {
-                continue;
-            };
-            // A leg that cannot be armed is broken; its poll says so.
-            leg.armed = leg.endpoint.arm().is_ok();
-            any |= self.poll_leg(id);
-            any |= self.legs.get(id).is_some_and(|leg| !leg.armed);
-        }
-        any
-    }
-
     pub(super) fn unwatch(&self, endpoint: &Endpoint) {
         unwatch(&self.poller, endpoint);
     }
 
-    fn time(&self, clock: Instant) -> Time {
+    pub(super) fn time(&self, clock: Instant) -> Time {
         clock.duration_since(self.started).as_nanos() as Time
     }
 
@@ -333,154 +297,6 @@ impl Runner {
             links: self.shared.links.read(),
         }
     }
-
-    /// The leg is to be polled in this round.
-    pub(super) fn enlist(&mut self, id: LegId) {
-        let Some(leg) = self.legs.get(id) else { return };
-        // What is posted now may have to wait for credits of the peer, and only arming asks to be woken when they come.
-        leg.armed = false;
-        leg.quiet = 0;
-        // Queue pairs that are not armed are polled in every round.
-        if !leg.listed && !self.silent {
-            leg.listed = true;
-            self.list.push_back(id);
-        }
-    }
-
-    /// Polls a leg and tells the engine what came; whether anything did.
-    fn poll_leg(&mut self, id: LegId) -> bool {
-        let Some(leg) = self.legs.get(id) else { return false };
-        leg.listed = false;
-        let more = leg.push_messages();
-        let (engine, slab, exposed, started) = (&mut self.engine, &self.slab, leg.exposed, self.started);
-        let mut time = None;
-        let polled = leg.endpoint.poll(|event| {
-            let now = *time.get_or_insert_with(|| started.elapsed().as_nanos() as Time);
-            match event {
-                LinkEvent::Message(bytes) => engine.on_message(now, id, bytes),
-                LinkEvent::Written { id: slot } => engine.on_written(now, id, slot),
-                LinkEvent::Notified { key, offset, len, imm } => {
-                    let mut header = [0; HEADER_BYTES];
-                    // A NIC tells neither key nor place: the slot is the one that the notification names.
-                    let in_place = key == Key::UNKNOWN || offset == u64::from(imm) * slab.stride() as u64;
-                    let slot = exposed.filter(|e| in_place && len as usize >= HEADER_BYTES && imm < u32::from(e.count));
-                    let whole = slot.is_some();
-                    if let Some(e) = slot {
-                        slab.slot(e.first as usize + imm as usize).read_into(0, &mut header);
-                    }
-                    // A write that is not a whole chunk has a length that no header matches.
-                    engine.on_chunk(now, id, imm as u16, &header, if whole { len } else { 0 });
-                }
-            }
-        });
-        // The poll may have taken an event of completions that earlier polls took: nothing announces the next one then.
-        leg.armed &= !matches!(polled, Ok(true)) && leg.endpoint.is_armed();
-        if matches!(polled, Ok(false)) && leg.open && !more && !leg.watches_write && !leg.endpoint.interest().write {
-            leg.quiet = leg.quiet.saturating_add(1);
-            return false;
-        }
-        self.polled(id, polled, more, time)
-    }
-
-    /// What a poll of a leg that brought something comes to.
-    fn polled(&mut self, id: LegId, polled: Result<bool, LinkError>, more: bool, time: Option<Time>) -> bool {
-        let now = time.unwrap_or_else(|| self.time(Instant::now()));
-        let Some(leg) = self.legs.get(id) else { return false };
-        let wants_write = more || leg.endpoint.interest().write;
-        let link = (leg.local, leg.remote);
-        let stands = !leg.open && leg.endpoint.is_open();
-        leg.open |= stands;
-        let (open, mtu) = (leg.open, leg.endpoint.mtu());
-        if wants_write != leg.watches_write {
-            let interest = if wants_write { Interest::BOTH } else { Interest::READ };
-            if self.poller.modify(leg.endpoint.fd(), LEG | u64::from(id.0), interest).is_ok() {
-                leg.watches_write = wants_write;
-            }
-        }
-        if stands {
-            self.opened(link, mtu);
-        }
-        let progress = match polled {
-            Ok(progress) => {
-                if progress {
-                    self.enlist(id);
-                }
-                progress
-            }
-            Err(e) => {
-                self.discard(id);
-                let why = if open { e.to_string() } else { self.not_opened(link, e) };
-                // Neither end is a stranger's for a reason of this node's own.
-                let said = matches!(e, LinkError::Setup(_)) && self.engine.forget_stranger(id);
-                if !said {
-                    self.engine.on_leg_down(now, id, &why);
-                }
-                true
-            }
-        };
-        self.carry_out(now);
-        progress
-    }
-
-    fn discard(&mut self, id: LegId) {
-        if let Some(mut leg) = self.legs.remove(id) {
-            self.unwatch(&leg.endpoint);
-            leg.endpoint.abort();
-        }
-    }
-
-    /// Lets a closed leg send what it has.
-    pub(super) fn linger(&mut self, now: Time, mut endpoint: Endpoint) {
-        endpoint.shutdown_write();
-        if endpoint.error().is_some() {
-            return;
-        }
-        let key = self.next_linger;
-        self.next_linger = self.next_linger.wrapping_add(1);
-        if watch(&self.poller, &endpoint, LINGER | u64::from(key), Interest::BOTH).is_ok() {
-            let until = now + self.config.linger.as_nanos() as Time;
-            self.lingering.insert(key, Lingering { endpoint, until });
-        }
-    }
-
-    fn linger_on(&mut self, key: u32) {
-        let Some(l) = self.lingering.get_mut(&key) else { return };
-        loop {
-            match l.endpoint.poll(|_| {}) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(_) => {
-                    // The peer has closed too, or the leg broke: either way it is over.
-                    unwatch(&self.poller, &l.endpoint);
-                    self.lingering.remove(&key);
-                    return;
-                }
-            }
-        }
-        if !l.endpoint.interest().write {
-            // Only the end of the peer's stream is of interest now.
-            let _ = self.poller.modify(l.endpoint.fd(), LINGER | u64::from(key), Interest::READ);
-        }
-    }
-
-    fn expire(&mut self, now: Time) {
-        let silent: Vec<u32> =
-            self.lingering.iter().filter(|(_, l)| !l.endpoint.is_woken_by_itself()).map(|(key, _)| *key).collect();
-        for key in silent {
-            self.linger_on(key);
-        }
-        if self.lingering.values().any(|l| l.until <= now) {
-            let poller = &self.poller;
-            self.lingering.retain(|_, l| {
-                let keep = l.until > now;
-                if !keep {
-                    unwatch(poller, &l.endpoint);
-                    l.endpoint.abort();
-                }
-                keep
-            });
-        }
-    }
 }
 
 /// Adds an endpoint's descriptors to the poller.
@@ -490,7 +306,7 @@ pub(super) fn watch(poller: &Poller, endpoint: &Endpoint, token: u64, interest: 
 }
 
 /// Takes them out; one that has left by its own error is gone already.
-fn unwatch(poller: &Poller, endpoint: &Endpoint) {
+pub(super) fn unwatch(poller: &Poller, endpoint: &Endpoint) {
     let _ = poller.remove(endpoint.fd());
     if let Some(fd) = endpoint.completion_fd() {
         let _ = poller.remove(fd);
