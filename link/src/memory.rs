@@ -84,7 +84,7 @@ impl Window {
         let (words, rest) = out.as_chunks_mut::<8>();
         if rest.is_empty() && words.len() <= VOLATILE / 8 && part.base.cast::<u64>().is_aligned() {
             for (i, word) in words.iter_mut().enumerate() {
-                // SAFETY: as below, and the word is aligned.
+                // SAFETY: the words of `out` fill `part`, which `Window::new`'s caller keeps readable, and its base is a multiple of 8.
                 *word = unsafe { part.base.cast::<u64>().add(i).read_volatile() }.to_ne_bytes();
             }
         } else if out.len() <= VOLATILE {
@@ -106,7 +106,7 @@ impl Window {
         let (words, rest) = bytes.as_chunks::<8>();
         if rest.is_empty() && words.len() <= VOLATILE / 8 && part.base.cast::<u64>().is_aligned() {
             for (i, word) in words.iter().enumerate() {
-                // SAFETY: as below, and the word is aligned.
+                // SAFETY: the words of `bytes` fill `part`, which `Window::new`'s caller keeps writable, and its base is a multiple of 8.
                 unsafe { part.base.cast::<u64>().add(i).write_volatile(u64::from_ne_bytes(*word)) };
             }
         } else if bytes.len() <= VOLATILE {

@@ -18,6 +18,7 @@ pub mod board;
 pub mod code;
 pub mod discovery;
 pub mod engine;
+mod reader;
 pub mod recv;
 pub mod send;
 pub mod stats;

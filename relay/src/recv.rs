@@ -32,7 +32,7 @@ struct Receive {
 pub const FEW: u32 = 2;
 /// The same where the sender is told through relays, which takes as long as a few messages.
 pub const FEW_RELAYED: u32 = 4;
-/// New receives that are announced together at the latest: as many clear-to-sends as fit one small write.
+/// New receives that are announced together at the latest: with one lane or two as many clear-to-sends as fit one small write.
 pub const TOGETHER: u32 = 4;
 /// After a message of at least so many bytes nothing waits for others: next to it a clear-to-send costs nothing, and a sender that is told
 /// late stands still for long.

@@ -5,7 +5,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..8 | magic `VERBSLNK` (a frame of the TCP backend begins with `M`) |
-//! | 8..12 | version, 2 |
+//! | 8..12 | version, 3 |
 //! | 12..16 | number of the queue pair, 24 bits |
 //! | 16..20 | first packet sequence number, 24 bits |
 //! | 20..24 | MTU of the port in bytes |

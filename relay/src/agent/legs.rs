@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use mesh_link::{Endpoint, Key, PostError};
+use tracing::warn;
 
 use crate::engine::{LegId, Time};
 use crate::wire::MAX_MESSAGE;
@@ -100,6 +101,7 @@ impl Leg {
         if self.backlog.len() < BACKLOG {
             self.backlog.push_back(self.outbox.clone());
         } else {
+            warn!("mesh[E51] {} takes none of the {BACKLOG} frames that wait for it: its leg is cut off", self.remote);
             self.endpoint.abort();
         }
     }

@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 
 use mesh_routing::{NodeSpec, Subnet};
 
-use super::bytes::{Reader, WireError, bound, put_text};
+use super::bytes::{WireError, bound, put_text};
+use crate::reader::Reader;
 
 /// Longest id and longest name, in bytes.
 pub const MAX_TEXT: usize = 64;
@@ -166,7 +167,7 @@ impl Advert {
 
     /// Whose it is and how new: enough to drop a copy of what is held already.
     pub(super) fn peek(body: &[u8]) -> Result<(u64, Version), WireError> {
-        let mut r = Reader(body);
+        let mut r = Reader { bytes: body };
         let id = r.text("id", MAX_TEXT, false)?;
         r.text("name", MAX_TEXT, false)?;
         Ok((key_of(id), Version { incarnation: r.u64()?, seq: r.u32()?, sum: sum(body) }))
@@ -178,7 +179,7 @@ impl Advert {
     /// Any [`WireError`] but those about the datagram's head.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         bound("advertisement length", body.len() as u64, MAX_ADVERT as u64)?;
-        let mut r = Reader(body);
+        let mut r = Reader { bytes: body };
         let id = r.text("id", MAX_TEXT, false)?.to_owned();
         let name = r.text("name", MAX_TEXT, false)?.to_owned();
         let (incarnation, seq, flags, features) = (r.u64()?, r.u32()?, r.u8()?, r.u32()?);

@@ -10,7 +10,8 @@
 use std::net::Ipv4Addr;
 
 use super::advert::{MAX_ADVERT, MAX_TEXT, Version, port_subnet};
-use super::bytes::{Reader, WireError, bound, put_text};
+use super::bytes::{WireError, bound, put_text};
+use crate::reader::Reader;
 
 /// First word of every datagram: `MSHD` in ASCII.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"MSHD");
@@ -129,7 +130,7 @@ impl<'a> Datagram<'a> {
     /// # Errors
     /// Any [`WireError`]. Advertisements are only cut apart here: each stands or falls by itself.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let mut r = Reader(bytes);
+        let mut r = Reader { bytes };
         let magic = r.u32()?;
         if magic != MAGIC {
             return Err(WireError::Magic { got: magic });
@@ -255,10 +256,10 @@ pub fn pack<'a>(adverts: impl Iterator<Item = Carried<'a>>) -> Vec<Vec<u8>> {
 
 fn decode_adverts<'a>(r: &mut Reader<'a>) -> Result<Vec<Carried<'a>>, WireError> {
     let mut adverts = Vec::new();
-    while !r.0.is_empty() {
+    while !r.bytes.is_empty() {
         let (age_ms, len) = (r.u16()?, r.u16()?);
         bound("advertisement length", len.into(), MAX_ADVERT as u64)?;
-        adverts.push(Carried { age_ms, body: r.take(len.into())? });
+        adverts.push(Carried { age_ms, body: r.slice(len.into())? });
     }
     Ok(adverts)
 }

@@ -6,6 +6,8 @@ use std::net::Ipv4Addr;
 
 use thiserror::Error;
 
+use crate::reader::{Reader, Short};
+
 /// Why bytes from the network are refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WireError {
@@ -72,41 +74,16 @@ pub enum WireError {
     },
 }
 
-/// The rest of a datagram.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+impl From<Short> for WireError {
+    fn from(_: Short) -> Self {
+        Self::Short
+    }
+}
 
+/// What only datagrams have.
 impl<'a> Reader<'a> {
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(WireError::Short)?;
-        self.0 = tail;
-        Ok(*head)
-    }
-
-    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-
-    pub(super) fn u16(&mut self) -> Result<u16, WireError> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-
-    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
     pub(super) fn address(&mut self) -> Result<Ipv4Addr, WireError> {
         Ok(Ipv4Addr::from(self.array::<4>()?))
-    }
-
-    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
-        let (head, tail) = self.0.split_at_checked(len).ok_or(WireError::Short)?;
-        self.0 = tail;
-        Ok(head)
     }
 
     /// A number of things that follow.
@@ -119,12 +96,12 @@ impl<'a> Reader<'a> {
     /// A text of at most `limit` bytes behind its length; may be empty only if `empty`.
     pub(super) fn text(&mut self, field: &'static str, limit: usize, empty: bool) -> Result<&'a str, WireError> {
         let len = self.count(field, limit)?;
-        let text = std::str::from_utf8(self.take(len)?).map_err(|_| WireError::Text { field })?;
+        let text = std::str::from_utf8(self.slice(len)?).map_err(|_| WireError::Text { field })?;
         if is_plain(text) && (empty || !text.is_empty()) { Ok(text) } else { Err(WireError::Text { field }) }
     }
 
     pub(super) fn end(&self) -> Result<(), WireError> {
-        match self.0.len() {
+        match self.bytes.len() {
             0 => Ok(()),
             left => Err(WireError::Trailing { left }),
         }

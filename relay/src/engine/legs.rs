@@ -1,4 +1,6 @@
 //! The engine's legs by number: looked up several times a chunk, so a table and not a tree. In order of numbers, like everything here.
+//!
+//! Knows nothing of what a leg is for. On the thread that runs the engine.
 
 use super::{Leg, LegId};
 

@@ -1,5 +1,7 @@
 //! What a sending end knows of one of its lanes: how much is under way there, which slots it may fill, what the last relay still has to
 //! report.
+//!
+//! A part of [`super::SendFlow`], on the same thread. Knows no message but by number.
 
 use std::collections::VecDeque;
 

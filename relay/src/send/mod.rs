@@ -287,7 +287,7 @@ impl SendFlow {
             message.posted = true;
             self.head = self.head.wrapping_add(1);
         }
-        // The cast is exact: a message has less than 4 GiB.
+        // The cast is exact: NCCL is told that a message has at most 1 GiB.
         self.under_way[place(seq)][lane] = len as u32;
         self.lanes[lane].load += len;
         let target = SendTarget::Buffer { key: clear.keys[lane], at: clear.base.wrapping_add(offset), note };

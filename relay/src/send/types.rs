@@ -1,4 +1,4 @@
-//! What a sending end is made for, what it asks to be done, and what it can find wrong.
+//! What a sending end is made for, what it asks to be done, and what it can find wrong. Plain data; any thread.
 
 use thiserror::Error;
 

@@ -1,7 +1,9 @@
 //! What travels with payload: the header of a chunk in a slot, and the notification of a write into a receive buffer.
+//!
+//! Pure; any thread. Knows no slot and no memory.
 
-use super::reader::Reader;
 use super::{HEADER_BYTES, WireError, bound};
+use crate::reader::Reader;
 
 /// In front of every chunk in a slot: whose bytes they are and where they go. The sender says all that the last relay must know to write
 /// into the receive buffer, so relays keep nothing of clear-to-sends.

@@ -5,14 +5,13 @@
 //! ever yield a [`WireError`]. Knows nothing of sockets, slots' memory or time.
 
 mod chunk;
-mod reader;
 
 use std::net::Ipv4Addr;
 
 use thiserror::Error;
 
+use crate::reader::{Reader, Short};
 pub use chunk::{ChunkHeader, Note};
-use reader::Reader;
 
 /// First word of the first message on every leg: `MESH` in ASCII.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"MESH");
@@ -70,6 +69,12 @@ pub enum WireError {
         /// Ours.
         ours: u16,
     },
+}
+
+impl From<Short> for WireError {
+    fn from(Short { got }: Short) -> Self {
+        Self::Short { got }
+    }
 }
 
 /// One hop of a lane: the two ports of the link it is pinned to.
@@ -391,7 +396,7 @@ impl Msg {
             }
             CLOSE => Self::Close { stream: r.u32()?, code: r.u16()? },
             TRUNK_HELLO => {
-                r.preface()?;
+                preface_of(&mut r)?;
                 Self::TrunkHello { node: r.u64()? }
             }
             TRUNK_READY => Self::TrunkReady {
@@ -434,7 +439,7 @@ impl Iterator for Messages<'_> {
 }
 
 fn decode_setup(r: &mut Reader<'_>) -> Result<Setup, WireError> {
-    r.preface()?;
+    preface_of(r)?;
     let stream = r.u32()?;
     let conn = r.array()?;
     let token = r.array()?;
@@ -460,6 +465,15 @@ fn preface(out: &mut Vec<u8>, kind: u8) {
     out.push(kind);
     out.extend_from_slice(&MAGIC.to_le_bytes());
     out.extend_from_slice(&PROTOCOL.to_le_bytes());
+}
+
+fn preface_of(r: &mut Reader<'_>) -> Result<(), WireError> {
+    let magic = r.u32()?;
+    if magic != MAGIC {
+        return Err(WireError::Magic { got: magic });
+    }
+    let theirs = r.u16()?;
+    if theirs != PROTOCOL { Err(WireError::Protocol { theirs, ours: PROTOCOL }) } else { Ok(()) }
 }
 
 fn hop_count(hops: &[HopAddr]) -> u8 {
