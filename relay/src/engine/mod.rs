@@ -110,10 +110,19 @@ struct Stream {
     owes: bool,
     /// Slots held at the next relay.
     flying: u16,
-    /// In its trunk's ready queue.
+    /// Has a chunk for its trunk: in the ready queue, or sated.
     waiting: bool,
+    /// Holds its share of the trunk's slots: its turn comes with its next credit, or when the share grows.
+    sated: bool,
     /// Counts in its trunk's `active`.
     active: bool,
+}
+
+impl Stream {
+    /// The class of slots that it takes of its trunk.
+    fn class(&self, ignore_classes: bool) -> usize {
+        if ignore_classes { 0 } else { usize::from(self.setup.at) }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -100,6 +100,7 @@ impl Engine {
             owes: false,
             flying: 0,
             waiting: false,
+            sated: false,
             active: false,
         });
         let Some(leg) = self.legs.get_mut(&id) else { return };

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 
-use super::{Action, Engine, Event, Joint, LegId, Opening, Purpose, Role, Time, slots::SlotState};
+use super::{Action, Engine, Event, Joint, LegId, Opening, Purpose, Role, Stream, Time, slots::SlotState};
 use crate::code;
 use crate::wire::{ChunkHeader, HEADER_BYTES, Msg, Refusal};
 
@@ -38,8 +38,10 @@ pub(super) struct TrunkOut {
     lent: Option<Slots>,
     /// By class. The slot given back last is taken first: its memory is still in caches.
     free: Vec<Vec<u16>>,
-    /// Streams with a chunk to send, by class, in the order of their turns.
+    /// Streams with a chunk to send that may hold another slot, by class, in the order of their turns.
     ready: Vec<VecDeque<(usize, u64)>>,
+    /// The share of each class when it was last looked at: when it grows, those that had theirs may go on.
+    shares: Vec<u16>,
     /// Streams that have a chunk waiting or under way, by class.
     active: Vec<u16>,
     holder: Vec<Option<(usize, u64)>>,
@@ -52,6 +54,18 @@ impl TrunkOut {
     fn share(&self, class: usize) -> u16 {
         let slots = self.lent.map_or(0, |l| l.slots);
         (slots.saturating_sub((slots / 4).max(1)) / self.active[class].max(1)).max(1)
+    }
+
+    /// The share of a class has grown: streams that wait for no more than that get their turns. The others wait for a credit of their own,
+    /// so that nobody is looked at in vain.
+    #[cold]
+    fn wake_sated(&mut self, streams: &mut [Option<Stream>], class: usize, ignore_classes: bool) {
+        for &index in self.streams.values() {
+            let Some(s) = streams.get_mut(index).and_then(Option::as_mut) else { continue };
+            if s.class(ignore_classes) == class && std::mem::take(&mut s.sated) {
+                self.ready[class].push_back((index, s.serial));
+            }
+        }
     }
 }
 
@@ -78,6 +92,7 @@ impl Engine {
             lent: None,
             free: Vec::new(),
             ready: Vec::new(),
+            shares: Vec::new(),
             active: Vec::new(),
             holder: Vec::new(),
             streams: BTreeMap::new(),
@@ -137,6 +152,7 @@ impl Engine {
         trunk.free =
             (0..u16::from(lent.classes)).map(|c| (c * lent.slots..(c + 1) * lent.slots).rev().collect()).collect();
         trunk.ready = vec![VecDeque::with_capacity(64); usize::from(lent.classes)];
+        trunk.shares = vec![u16::MAX; usize::from(lent.classes)];
         trunk.active = vec![0; usize::from(lent.classes)];
         trunk.holder = vec![None; total as usize];
         let (from, to) = (trunk.from, trunk.to);
@@ -240,6 +256,9 @@ impl Engine {
             touched |= 1 << class.min(63);
             if let Some(s) = self.streams.get_mut(index).and_then(Option::as_mut).filter(|s| s.serial == serial) {
                 s.flying -= 1;
+                if std::mem::take(&mut s.sated) {
+                    trunk.ready[class].push_back((index, serial));
+                }
                 if s.flying == 0 && s.queue.is_empty() && s.active {
                     s.active = false;
                     trunk.active[class] -= 1;
@@ -257,7 +276,7 @@ impl Engine {
     pub(super) fn offer_trunk(&mut self, id: LegId, index: usize) {
         let Some(s) = self.streams.get_mut(index).and_then(Option::as_mut) else { return };
         let Some(Role::TrunkOut(trunk)) = self.legs.get_mut(&id).map(|l| &mut l.role) else { return };
-        let class = if self.config.ignore_classes { 0 } else { usize::from(s.setup.at) };
+        let class = s.class(self.config.ignore_classes);
         if !s.waiting {
             s.waiting = true;
             trunk.ready[class].push_back((index, s.serial));
@@ -271,25 +290,24 @@ impl Engine {
 
     /// Fills free slots of a class, by turns. Chunk path.
     fn pump_trunk(&mut self, id: LegId, class: usize) {
-        let Self { legs, streams, pool, out, stats, .. } = self;
+        let Self { legs, streams, pool, out, stats, config, .. } = self;
         let Some(Role::TrunkOut(trunk)) = legs.get_mut(&id).map(|l| &mut l.role) else { return };
         let Some(lent) = trunk.lent else { return };
         let share = trunk.share(class);
-        let mut turns = trunk.ready[class].len();
-        while turns > 0 && !trunk.free[class].is_empty() {
+        if share > std::mem::replace(&mut trunk.shares[class], share) {
+            trunk.wake_sated(streams, class, config.ignore_classes);
+        }
+        while !trunk.free[class].is_empty() {
             let Some((index, serial)) = trunk.ready[class].pop_front() else { break };
             let Some(s) = streams.get_mut(index).and_then(Option::as_mut).filter(|s| s.serial == serial) else {
-                turns -= 1;
                 continue;
             };
             if s.flying >= share {
-                trunk.ready[class].push_back((index, serial));
-                turns -= 1;
+                s.sated = true;
                 continue;
             }
             let Some(chunk) = s.queue.pop_front() else {
                 s.waiting = false;
-                turns -= 1;
                 continue;
             };
             let Some(remote) = trunk.free[class].pop() else { break };
@@ -305,7 +323,6 @@ impl Engine {
             } else {
                 trunk.ready[class].push_back((index, serial));
             }
-            turns = trunk.ready[class].len();
         }
     }
 

@@ -204,9 +204,31 @@ fn streams_take_turns_and_none_takes_more_than_its_share() {
     assert_eq!(more, [(2, 4), (2, 5), (2, 6)]);
     let rest: Vec<_> = (0..4).flat_map(|n| forwards(&bench.chunk(third, n, chunk_of(0, 0, 1)))).collect();
     assert_eq!(rest, [(3, 7)]);
-    // when slots come back, then those that wait take turns, up to a third of six each
+    // when slots come back, then those that wait take turns, up to a third of six each; who had its share comes after who had not
     let turns = forwards(&bench.say(trunk, &credit(&[4, 5, 6, 7])));
-    assert_eq!(turns, [(2, 7), (3, 6), (3, 5)]);
+    assert_eq!(turns, [(3, 7), (2, 6), (3, 5)]);
+}
+
+#[test]
+fn a_stream_that_has_its_share_goes_on_when_the_share_grows() {
+    // given two paths over a trunk with eight slots a class, each with half of six and chunks that wait
+    let mut bench = Bench::new(|_| ());
+    let (first, trunk) = bench.first_relay(8);
+    let second = another(&mut bench, trunk, 2);
+    for stream in 1..=2 {
+        bench.say(trunk, &cts(stream, 0));
+    }
+    bench.chunk(first, 0, chunk_of(0, 0, 1));
+    bench.chunk(second, 0, chunk_of(0, 0, 1));
+    let sent: Vec<_> = (1..4).flat_map(|n| forwards(&bench.chunk(first, n, chunk_of(0, 0, 1)))).collect();
+    assert_eq!(sent, [(1, 2), (1, 3)], "the fourth waits");
+    // when the other's only chunk is through
+    let back = forwards(&bench.say(trunk, &credit(&[1])));
+    // then the share is six, and the fourth goes without a credit of its own
+    assert_eq!(back, [(1, 1)]);
+    // when the other comes again and takes the share down, then the first waits for credits of its own only
+    let again = forwards(&bench.chunk(second, 1, chunk_of(0, 0, 1)));
+    assert_eq!(again, [(2, 4)]);
 }
 
 #[test]
