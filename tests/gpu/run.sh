@@ -7,9 +7,10 @@
 # sockets), pair (two nodes, both networks), variants (connections at init, small buffers, split communicators), kill (a rank
 # dies). With LINK=verbs also ib4 (NCCL's own IB on a switch), ib-ring (which must fail there), figures (Mesh, IB and sockets in turn
 # on a switch of four; Mesh on a ring of four with everything default and with Ring forced; ROUNDS times [3]), duel (Mesh and IB
-# alone, 8 KiB and 64 MiB with Ring, each rank on cores of its own; ROUNDS times).
+# alone, 8 KiB and 64 MiB with Ring, each rank on cores of its own; ROUNDS times), subnet (the same on a ring of four, with NCCL's
+# subnet-aware routing, which 2.30.7 and later have: NCCL_LIB names such a libnccl.so.2).
 # LINK [tcp] is what links are made of; verbs needs BIN/soft-verbs/libibverbs.so.1 (docs/soft-verbs.md).
-# FABRIC: more options of `sim run`, as words, such as "--speed 10G --soft-verbs-set engine=clock".
+# NCCL_LIB: a libnccl.so.2 that takes the place of PyTorch's own. FABRIC: more options of `sim run`, as words, such as "--speed 10G --soft-verbs-set engine=clock".
 # BIN holds nccl-mesh, libnccl_net_mesh.so and libmesh_fabric.so [target/release]. PYTHON [python3] has PyTorch. Results go to
 # $OUT [./gpu-results]. BUDGET scales all time budgets in percent [100]. NO_MPS=1 leaves MPS alone. BACKEND=gloo needs no GPU and
 # tests these scripts. Exit status 0 only if every part was right. Every part is run, whatever became of those before.
@@ -22,6 +23,7 @@ out=${OUT:-./gpu-results}
 backend=${BACKEND:-nccl}
 link=${LINK:-tcp}
 rounds=${ROUNDS:-3}
+[[ -z ${NCCL_LIB:-} ]] || export LD_PRELOAD=$NCCL_LIB
 read -ra fabric <<<"${FABRIC:-}"
 percent=${BUDGET:-100}
 parts=()
@@ -177,6 +179,16 @@ for part in "${parts[@]}"; do
         for net in "${nets[@]:round % 2:2}"; do
           matrix "duel-$net-$round" switch 4 60 "$net" "duel, round $round" -- \
             --no-scenarios --ops all_reduce --sizes 8K,64M --times 40 --only ring --share-cores
+        done
+      done
+      ;;
+    subnet)
+      # Ring alone, ranks in the order of the cables: the only way that IB goes there.
+      for ((round = 1; round <= rounds; round++)); do
+        nets=(Mesh IB Mesh)
+        for net in "${nets[@]:round % 2:2}"; do
+          matrix "subnet-$net-$round" ring 4 60 "$net" "subnet, round $round" --env NCCL_IB_SUBNET_AWARE_ROUTING=1 \
+            --env NCCL_IB_SUBNET_PREFIX_LEN=30 -- --no-scenarios --ops all_reduce --sizes 8K,64M --times 40 --only ring --share-cores
         done
       done
       ;;
