@@ -40,7 +40,7 @@ pub(crate) fn config(acks: Acks, pool_slots: u32) -> Config {
 
 /// The set-up of a path over so many hops, as the first relay hears it.
 pub(crate) fn setup(conn: u8, hops: u8) -> Msg {
-    let hops = (0..hops).map(|n| HopAddr { from: ip(n, 1), to: ip(n, 2) }).collect();
+    let hops = (0..hops).map(|n| HopAddr::new(ip(n, 1), ip(n, 2))).collect();
     Msg::Setup(Setup { stream: 0, conn: [conn; 16], token: [2; 16], lane: 0, lanes: 1, at: 0, budget_ms: 1000, hops })
 }
 

@@ -12,7 +12,7 @@ use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::tcp::Limits;
 use mesh_link::{Event, Key, Target};
-use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Outgoing};
+use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listeners, Listening, Outgoing};
 use mesh_relay::engine::{Config, ConnectRequest, MS, SendPath};
 use mesh_relay::recv::RecvFlow;
 use mesh_relay::send::{Acks, SendFlow, SendMode, SendTarget};
@@ -38,14 +38,17 @@ impl Line {
         // Processes side by side, and lines of one process, have addresses of their own.
         let block = 128 + (std::process::id() % 100) as u8;
         let end = |cable: u8, host: u8| Ipv4Addr::new(127, block, 100 + nodes, cable * 4 + host);
-        let cables: Vec<_> = (0..nodes - 1).map(|n| HopAddr { from: end(n, 1), to: end(n, 2) }).collect();
+        let cables: Vec<_> = (0..nodes - 1).map(|n| HopAddr::new(end(n, 1), end(n, 2))).collect();
         let mut agents = Vec::new();
         for n in 0..usize::from(nodes) {
             let left = n.checked_sub(1).and_then(|left| cables.get(left)).map(|cable| cable.to);
             let right = cables.get(n).map(|cable| cable.from);
-            agents.push(Agent::start(config(n, left.into_iter().chain(right).collect()))?);
+            let config = config(n, left.into_iter().chain(right).collect());
+            let ports: Vec<_> = config.engine.addresses.iter().map(|address| (*address, 30)).collect();
+            let listeners = Listeners::open(&config.engine.name, &ports, config.port)?;
+            agents.push(Agent::start(config, listeners)?);
         }
-        let back: Vec<_> = cables.iter().rev().map(|cable| HopAddr { from: cable.to, to: cable.from }).collect();
+        let back: Vec<_> = cables.iter().rev().map(|cable| HopAddr::new(cable.to, cable.from)).collect();
         let (first, last) = (&agents[0], &agents[agents.len() - 1]);
         let (forth, back) = (connect(first, last, cables, 1)?, connect(last, first, back, 2)?);
         Ok(Self { agents, forth, back })
@@ -133,7 +136,6 @@ fn config(n: usize, addresses: Vec<Ipv4Addr>) -> AgentConfig {
     };
     AgentConfig {
         port: 17_917,
-        prefixes: vec![30; engine.addresses.len()],
         limits: limits(),
         backend: Backend::Tcp,
         spin: Duration::ZERO,

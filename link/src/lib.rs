@@ -16,6 +16,8 @@
 //!   endpoint  one end of a link, whatever the backend
 //!   tcp       the backend over one TCP connection: frame, endpoint, dial
 //!   verbs     the backend over an RDMA queue pair: libibverbs at run time, devices, endpoint
+//!   udp       datagrams on the cables, for finding neighbours
+//!   local     streams between the processes of a host
 //!   poller    epoll and a waker, for threads that sleep when idle
 //! ```
 //!
@@ -47,10 +49,12 @@
 pub mod endpoint;
 mod error;
 mod exposures;
+pub mod local;
 pub mod memory;
 pub mod netdev;
 pub mod poller;
 pub mod tcp;
+pub mod udp;
 pub mod verbs;
 
 pub use endpoint::Endpoint;

@@ -16,6 +16,30 @@ pub struct Address {
     pub address: Ipv4Addr,
     /// Length of its subnet.
     pub prefix: u8,
+    /// The interface has carrier, as far as its driver tells.
+    pub running: bool,
+}
+
+/// What the kernel says of an interface in sysfs; 0 for what it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Number of the interface in this network namespace.
+    pub index: u32,
+    /// Mbit/s.
+    pub speed_mbps: u32,
+    /// Bytes.
+    pub mtu: u32,
+}
+
+/// Reads what sysfs says of an interface. A container may see another namespace's sysfs, or none.
+pub fn facts(netdev: &str) -> Facts {
+    let read = |file: &str| {
+        let text = std::fs::read_to_string(format!("/sys/class/net/{netdev}/{file}")).ok()?;
+        // A speed that is not known is -1.
+        text.trim().parse::<i64>().ok().and_then(|n| u32::try_from(n).ok())
+    };
+    let value = |file| read(file).unwrap_or(0);
+    Facts { index: value("ifindex"), speed_mbps: value("speed"), mtu: value("mtu") }
 }
 
 /// All IPv4 addresses on interfaces that are up, loopback included, in the kernel's order.
@@ -40,7 +64,8 @@ pub fn addresses() -> io::Result<Vec<Address>> {
             // SAFETY: the name is a C string of the same list.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             let prefix = u32::from(mask).leading_ones() as u8;
-            found.push(Address { netdev: name.to_string_lossy().into_owned(), address, prefix });
+            let running = entry.ifa_flags & libc::IFF_RUNNING as u32 != 0;
+            found.push(Address { netdev: name.to_string_lossy().into_owned(), address, prefix, running });
         }
     }
     // SAFETY: `head` came from getifaddrs and nothing points into the list any more.
@@ -70,6 +95,8 @@ mod tests {
     fn loopback_is_found_with_its_prefix() {
         let all = addresses().unwrap();
         let lo = all.iter().find(|a| a.address == Ipv4Addr::LOCALHOST);
-        assert_eq!(lo.map(|a| a.prefix), Some(8), "{all:?}");
+        assert_eq!(lo.map(|a| (a.prefix, a.running)), Some((8, true)), "{all:?}");
+        let facts = facts("lo");
+        assert!(facts.index > 0 && facts.mtu >= 1500, "{facts:?}");
     }
 }

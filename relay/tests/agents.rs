@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
-use mesh_relay::agent::{Agent, AgentError};
+use mesh_relay::agent::AgentError;
 use mesh_relay::engine::MS;
 use mesh_relay::wire::{HopAddr, Msg};
-use support::{Block, Receiver, Sender, config, connect, line, ports, refused, request, transfer, until};
+use support::{Block, Receiver, Sender, config, connect, line, ports, refused, request, start, transfer, until};
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -26,7 +26,7 @@ fn messages_arrive_over_zero_to_four_relays_both_ways() {
     for nodes in 2..=6 {
         // given a line of nodes
         let (agents, cables) = line(nodes);
-        let back: Vec<_> = cables.iter().rev().map(|c| HopAddr { from: c.to, to: c.from }).collect();
+        let back: Vec<_> = cables.iter().rev().map(|c| HopAddr::new(c.to, c.from)).collect();
         let (first, last) = (&agents[0], &agents[usize::from(nodes) - 1]);
         // when its ends connect, both ways
         let (mut s1, mut r1) = connect(first, last, &cables);
@@ -74,7 +74,7 @@ fn a_node_that_never_starts_is_named_within_the_limit() {
     // given a line whose last node is absent
     let block = Block::new();
     let cables: Vec<_> = (0..3).map(|n| block.cable(n)).collect();
-    let agents: Vec<_> = (0..3).map(|n| Agent::start(config(&support::name(n), &ports(&cables, n))).unwrap()).collect();
+    let agents: Vec<_> = (0..3).map(|n| start(config(&support::name(n), &ports(&cables, n))).unwrap()).collect();
     // when somebody connects to it
     let mut ask = request([1; 16], &cables);
     ask.budget = 1500 * MS;
@@ -99,13 +99,13 @@ fn a_node_that_never_starts_is_named_within_the_limit() {
 fn a_node_that_starts_late_is_waited_for() {
     let block = Block::new();
     let cables: Vec<_> = (0..2).map(|n| block.cable(n)).collect();
-    let first = Agent::start(config("a", &ports(&cables, 0))).unwrap();
-    let last = Agent::start(config("c", &ports(&cables, 2))).unwrap();
+    let first = start(config("a", &ports(&cables, 0))).unwrap();
+    let last = start(config("c", &ports(&cables, 2))).unwrap();
     let listening = last.listen([2; 16]);
     let mut connecting = first.connect(request([2; 16], &cables));
     std::thread::sleep(Duration::from_millis(200));
     assert!(connecting.poll().is_none(), "the relay is not there yet");
-    let _middle = Agent::start(config("b", &ports(&cables, 1))).unwrap();
+    let _middle = start(config("b", &ports(&cables, 1))).unwrap();
     assert!(until("connect", || connecting.poll()).is_ok());
     until("accept", || listening.poll());
 }
@@ -120,8 +120,8 @@ fn an_unknown_token_and_a_node_that_does_not_relay_are_refused() {
     let cables: Vec<_> = (0..2).map(|n| block.cable(n)).collect();
     let mut middle = config("b", &ports(&cables, 1));
     middle.engine.relay = false;
-    let first = Agent::start(config("a", &ports(&cables, 0))).unwrap();
-    let _middle = Agent::start(middle).unwrap();
+    let first = start(config("a", &ports(&cables, 0))).unwrap();
+    let _middle = start(middle).unwrap();
     let why = refused(&first, request([3; 16], &cables));
     assert!(why.text.starts_with("mesh[E01] node b:") && why.text.contains("relay = false"), "{}", why.text);
 }
@@ -130,8 +130,8 @@ fn an_unknown_token_and_a_node_that_does_not_relay_are_refused() {
 fn a_second_process_on_a_node_is_told_so() {
     let block = Block::new();
     let cables = [block.cable(0)];
-    let _first = Agent::start(config("a", &ports(&cables, 0))).unwrap();
-    let error = Agent::start(config("a", &ports(&cables, 0))).unwrap_err();
+    let _first = start(config("a", &ports(&cables, 0))).unwrap();
+    let error = start(config("a", &ports(&cables, 0))).unwrap_err();
     assert!(matches!(error, AgentError::AddressTaken { .. }), "{error}");
     assert!(error.to_string().starts_with("mesh[E55] node a:"), "{error}");
 }

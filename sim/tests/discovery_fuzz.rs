@@ -9,7 +9,7 @@ use mesh_relay::discovery::{
     Action, Advert, Beacon, Config, Datagram, Discovery, Heard, MS, PortChange, PortId, PortInfo, Summary, Time,
     key_of, pack,
 };
-use mesh_relay::discovery::{Carried, Digest};
+use mesh_relay::discovery::{AgentAt, Carried, Digest};
 use mesh_sim::virtual_time::Rng;
 
 const PORT: PortId = PortId(1);
@@ -205,9 +205,11 @@ fn made_up(rng: &mut Rng) -> Vec<u8> {
                 seq: rng.below(4) as u32,
                 relay: true,
                 conflict: rng.percent(10),
+                daemon: rng.percent(10),
                 features: 0,
                 ports: ports.into_values().collect(),
                 adjacencies,
+                agents: (0..rng.below(3)).map(|n| AgentAt { port: n as u16, job: rng.below(9) as u32 }).collect(),
             }
             .encode();
             pack([Carried { age_ms: rng.below(11_000) as u16, body: &body }].into_iter()).remove(0)

@@ -97,7 +97,7 @@ const DOWN: LegId = LegId(2);
 fn with_path(hops: u8, bytes: &mut Vec<u8>) -> Engine {
     let mut engine = relay();
     engine.on_accepted(1, UP, ip(0, 2), ip(0, 1));
-    let hops: Vec<_> = (0..hops).map(|n| HopAddr { from: ip(n, 1), to: ip(n, 2) }).collect();
+    let hops: Vec<_> = (0..hops).map(|n| HopAddr::new(ip(n, 1), ip(n, 2))).collect();
     let trunk = hops.len() > 2;
     let setup = Setup { stream: 0, conn: [1; 16], token: [2; 16], lane: 0, lanes: 1, at: 0, budget_ms: 1000, hops };
     say(&mut engine, UP, &Msg::Setup(setup), bytes);

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn address(netdev: &str, last: u8, prefix: u8) -> netdev::Address {
-        netdev::Address { netdev: netdev.into(), address: Ipv4Addr::new(10, 0, 0, last), prefix }
+        netdev::Address { netdev: netdev.into(), address: Ipv4Addr::new(10, 0, 0, last), prefix, running: true }
     }
 
     #[test]

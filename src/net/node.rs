@@ -297,7 +297,7 @@ impl Node {
             if texts.last() != Some(&text) {
                 texts.push(text);
             }
-            lanes.push(lane.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect());
+            lanes.push(lane.hops.iter().map(|h| HopAddr::new(h.from, h.to)).collect());
         }
         Ok(self.way(lanes, texts.join(" and ")))
     }

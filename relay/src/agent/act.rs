@@ -2,7 +2,7 @@
 //!
 //! The other half of [`super::thread`], on the same thread.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::sync::atomic::Ordering;
 
 use mesh_link::poller::Interest;
@@ -15,7 +15,7 @@ use super::opening::Dialed;
 use super::thread::{DIAL, Runner};
 use super::{Incoming, Outgoing};
 use crate::engine::{Action, DialId, Event, LegId, Time};
-use crate::wire::{HEADER_BYTES, Msg, Refusal};
+use crate::wire::{HEADER_BYTES, HopAddr, Msg, Refusal};
 
 impl Runner {
     pub(super) fn carry_out(&mut self, now: Time) {
@@ -85,7 +85,7 @@ impl Runner {
     #[cold]
     fn carry_out_rare(&mut self, now: Time, action: Action) {
         match action {
-            Action::Dial { dial, from, to } => self.dial(now, dial, from, to),
+            Action::Dial { dial, hop } => self.dial(now, dial, hop),
             Action::Expose { leg: id, first, count } => {
                 let stride = self.slab.stride();
                 let window = self.slab.whole().sub(first as usize * stride, usize::from(count) * stride);
@@ -167,12 +167,13 @@ impl Runner {
         lanes
     }
 
-    fn dial(&mut self, now: Time, dial: DialId, from: Ipv4Addr, to: Ipv4Addr) {
-        let outcome = start_connect(from, SocketAddrV4::new(to, self.config.port)).and_then(|dialing| {
+    fn dial(&mut self, now: Time, dial: DialId, hop: HopAddr) {
+        let port = if hop.agent == 0 { self.config.port } else { hop.agent };
+        let outcome = start_connect(hop.from, SocketAddrV4::new(hop.to, port)).and_then(|dialing| {
             let key = self.next_dial;
             self.next_dial = self.next_dial.wrapping_add(1);
             self.poller.add(dialing.fd(), DIAL | u64::from(key), Interest::WRITE)?;
-            self.dials.insert(key, Dialed { id: dial, dialing, from, to });
+            self.dials.insert(key, Dialed { id: dial, dialing, from: hop.from, to: hop.to });
             Ok(())
         });
         if let Err(e) = outcome {

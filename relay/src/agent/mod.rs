@@ -4,20 +4,21 @@
 //! talks to it through lock-free queues and never waits for it: [`Agent::connect`] and [`Agent::listen`] return at once and are asked
 //! again later. Decisions are the engine's; this module only carries them out.
 //!
-//! Files: `thread` is the loop, `act` carries out what the engine wants, `legs` the table of endpoints, `opening` how they begin, `cores` the choice of a core, `report` what can be read from
+//! Files: `thread` is the loop, `act` carries out what the engine wants, `legs` the table of endpoints, `listeners` its sockets, `opening` how they begin, `cores` the choice of a core, `report` what can be read from
 //! outside.
 
 mod act;
 mod cores;
 mod legs;
 mod lingering;
+mod listeners;
 mod opening;
 mod polling;
 mod report;
 mod thread;
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,7 +29,6 @@ use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::poller::{Poller, Waker};
 use mesh_link::tcp::Limits;
-use mesh_link::tcp::dial::listen;
 use thiserror::Error;
 
 use crate::code;
@@ -37,6 +37,7 @@ use crate::send::Acks;
 use crate::wire::{Msg, Refusal};
 
 pub use cores::CoreChoice;
+pub use listeners::Listeners;
 pub use report::Report;
 
 /// What the agent needs beyond the engine's configuration.
@@ -44,10 +45,8 @@ pub use report::Report;
 pub struct AgentConfig {
     /// The engine's.
     pub engine: Config,
-    /// TCP port of all agents.
+    /// TCP port that all nodes share: where other nodes' agents are, unless a hop says otherwise.
     pub port: u16,
-    /// Length of the subnet of each of the engine's addresses, in the same order; peers outside are turned away.
-    pub prefixes: Vec<u8>,
     /// Times and buffers of sockets; the agent sizes the queues itself.
     pub limits: Limits,
     /// What carries links, the same on all nodes.
@@ -175,6 +174,7 @@ pub(crate) enum Command {
     Unlisten([u8; 16], u64),
     Retire(Vec<Endpoint>),
     Report(Arc<ArrayQueue<Report>>),
+    Serve(Listeners),
     Stop,
 }
 
@@ -201,29 +201,17 @@ impl std::fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// Listens on the node's ports and starts the thread.
+    /// Starts the thread. Peers outside a port's subnet are turned away.
     ///
     /// # Errors
     /// [`AgentError`], with nothing left behind.
-    pub fn start(mut config: AgentConfig) -> Result<Self, AgentError> {
+    pub fn start(mut config: AgentConfig, listeners: Listeners) -> Result<Self, AgentError> {
         config.engine.acks = if config.backend.reports_arrival() { Acks::Link } else { Acks::Receiver };
         let node = config.engine.name.clone();
         let system = |what| {
             let node = node.clone();
             move |source| AgentError::System { node, what, source }
         };
-        let mut listeners = Vec::new();
-        for (&address, &prefix) in config.engine.addresses.iter().zip(&config.prefixes) {
-            let port = config.port;
-            let listener = listen(SocketAddrV4::new(address, port), 1024).map_err(|source| {
-                let node = node.clone();
-                match source.kind() {
-                    std::io::ErrorKind::AddrInUse => AgentError::AddressTaken { node, address, port },
-                    _ => AgentError::Listen { node, address, port, source },
-                }
-            })?;
-            listeners.push((address, prefix, listener));
-        }
         let stride = config.engine.stride() as usize;
         let slots = config.engine.pool_slots as usize;
         let slab = Slab::new(slots, stride).map_err(|source| AgentError::Memory {
@@ -250,11 +238,16 @@ impl Agent {
             links: LinkCounters::default(),
         });
         let engine = Engine::new(config.engine.clone());
-        let runner = thread::Runner::new(config, engine, (slab, pinned), poller, listeners, Arc::clone(&shared))
+        let runner = thread::Runner::new(config, engine, (slab, pinned), poller, listeners.each, Arc::clone(&shared))
             .map_err(system("epoll"))?;
         let spawned = std::thread::Builder::new().name("mesh-relay".into()).spawn(move || runner.run());
         spawned.map_err(system("thread"))?;
         Ok(Self { shared })
+    }
+
+    /// Answers on these sockets too: the node is this agent's from now on.
+    pub fn serve(&self, listeners: Listeners) {
+        self.command(Command::Serve(listeners));
     }
 
     /// Begins to connect; ask [`Connecting::poll`] for the outcome.

@@ -275,6 +275,15 @@ impl Runner {
                 // The mailbox has room for one, and one is asked for.
                 let _ = mailbox.push(self.report());
             }
+            Command::Serve(listeners) => {
+                for listener in listeners.each {
+                    let token = LISTENER | self.listeners.len() as u64;
+                    if let Err(e) = self.poller.add(listener.2.as_raw_fd(), token, Interest::READ) {
+                        warn!("mesh[E83] node {}: listening on {}: {e}", self.shared.node, listener.0);
+                    }
+                    self.listeners.push(listener);
+                }
+            }
             Command::Stop => self.stop = true,
         }
     }

@@ -15,12 +15,21 @@ pub const MAX_TEXT: usize = 64;
 pub const MAX_DEVICE: usize = 24;
 /// Most ports of a node, and so most adjacencies: a port has one at most.
 pub const MAX_PORTS: usize = 16;
+/// Most agents of a node beside the one on the port that all nodes share.
+pub const MAX_AGENTS: usize = 8;
 /// Longest encoded advertisement, in bytes: any advertisement fits into one datagram.
-pub const MAX_ADVERT: usize =
-    2 * (1 + MAX_TEXT) + 8 + 4 + 1 + 4 + (1 + MAX_PORTS * (16 + MAX_DEVICE)) + (1 + MAX_PORTS * 16);
+pub const MAX_ADVERT: usize = 2 * (1 + MAX_TEXT)
+    + 8
+    + 4
+    + 1
+    + 4
+    + (1 + MAX_PORTS * (16 + MAX_DEVICE))
+    + (1 + MAX_PORTS * 16)
+    + (1 + MAX_AGENTS * 6);
 
 const RELAY: u8 = 1;
 const CONFLICT: u8 = 2;
+const DAEMON: u8 = 4;
 
 /// How new an advertisement is. Compared with [`newer_than`](Self::newer_than) alone: numbers may wrap, so this is no order of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +97,15 @@ pub struct Adjacency {
     pub remote: Ipv4Addr,
 }
 
+/// A process of a node that relays for its own job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AgentAt {
+    /// TCP port that it listens on, the same on all ports of the node.
+    pub port: u16,
+    /// The job that it belongs to.
+    pub job: u32,
+}
+
 /// What a node says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advert {
@@ -103,12 +121,16 @@ pub struct Advert {
     pub relay: bool,
     /// Another node uses the same id: none of the two is to be used.
     pub conflict: bool,
+    /// The agent on the port that all nodes share is a daemon: it outlives every job.
+    pub daemon: bool,
     /// What the node can do beyond the protocol's version.
     pub features: u32,
     /// Its ports by address, each address once.
     pub ports: Vec<AdvertPort>,
     /// Its adjacencies by own port, one a port at most.
     pub adjacencies: Vec<Adjacency>,
+    /// Its other agents, in order, each once.
+    pub agents: Vec<AgentAt>,
 }
 
 /// The key that names a node between nodes: [`mesh_routing::Node::key`].
@@ -133,7 +155,8 @@ impl Advert {
     pub fn says_the_same(&self, other: &Self) -> bool {
         self.id == other.id
             && self.name == other.name
-            && (self.relay, self.conflict, self.features) == (other.relay, other.conflict, other.features)
+            && (self.relay, self.conflict, self.daemon) == (other.relay, other.conflict, other.daemon)
+            && (self.features, &self.agents) == (other.features, &other.agents)
             && self.ports == other.ports
             && self.adjacencies == other.adjacencies
     }
@@ -145,7 +168,9 @@ impl Advert {
         put_text(&mut out, &self.name);
         out.extend_from_slice(&self.incarnation.to_le_bytes());
         out.extend_from_slice(&self.seq.to_le_bytes());
-        out.push((u8::from(self.relay) * RELAY) | (u8::from(self.conflict) * CONFLICT));
+        out.push(
+            (u8::from(self.relay) * RELAY) | (u8::from(self.conflict) * CONFLICT) | (u8::from(self.daemon) * DAEMON),
+        );
         out.extend_from_slice(&self.features.to_le_bytes());
         out.push(self.ports.len() as u8);
         for port in &self.ports {
@@ -161,6 +186,11 @@ impl Advert {
             out.extend_from_slice(&adjacency.local.octets());
             out.extend_from_slice(&adjacency.node.to_le_bytes());
             out.extend_from_slice(&adjacency.remote.octets());
+        }
+        out.push(self.agents.len() as u8);
+        for agent in &self.agents {
+            out.extend_from_slice(&agent.port.to_le_bytes());
+            out.extend_from_slice(&agent.job.to_le_bytes());
         }
         out
     }
@@ -183,7 +213,7 @@ impl Advert {
         let id = r.text("id", MAX_TEXT, false)?.to_owned();
         let name = r.text("name", MAX_TEXT, false)?.to_owned();
         let (incarnation, seq, flags, features) = (r.u64()?, r.u32()?, r.u8()?, r.u32()?);
-        bound("flags", flags.into(), (RELAY | CONFLICT).into())?;
+        bound("flags", flags.into(), (RELAY | CONFLICT | DAEMON).into())?;
         let mut ports: Vec<AdvertPort> = Vec::new();
         for _ in 0..r.count("ports", MAX_PORTS)? {
             let port = decode_port(&mut r)?;
@@ -201,9 +231,17 @@ impl Advert {
             }
             adjacencies.push(adjacency);
         }
+        let mut agents: Vec<AgentAt> = Vec::new();
+        for _ in 0..r.count("agents", MAX_AGENTS)? {
+            let agent = AgentAt { port: r.u16()?, job: r.u32()? };
+            if agents.last().is_some_and(|last| *last >= agent) {
+                return Err(WireError::Order { field: "agents" });
+            }
+            agents.push(agent);
+        }
         r.end()?;
-        let (relay, conflict) = (flags & RELAY != 0, flags & CONFLICT != 0);
-        Ok(Self { id, name, incarnation, seq, relay, conflict, features, ports, adjacencies })
+        let (relay, conflict, daemon) = (flags & RELAY != 0, flags & CONFLICT != 0, flags & DAEMON != 0);
+        Ok(Self { id, name, incarnation, seq, relay, conflict, daemon, features, ports, adjacencies, agents })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::discovery::advert::{Adjacency, Advert, AdvertPort, MAX_DEVICE, MAX_PORTS};
+use crate::discovery::advert::{Adjacency, Advert, AdvertPort, AgentAt, MAX_AGENTS, MAX_DEVICE, MAX_PORTS};
 
 fn beacon() -> Beacon<'static> {
     let heard = Heard { node: 7, life: 8, address: Ipv4Addr::new(10, 0, 0, 2) };
@@ -45,9 +45,11 @@ fn largest() -> Advert {
         seq: u32::MAX,
         relay: true,
         conflict: true,
+        daemon: true,
         features: u32::MAX,
         adjacencies: ports.iter().map(adjacency).collect(),
         ports,
+        agents: (0..MAX_AGENTS as u16).map(|n| AgentAt { port: u16::MAX - 7 + n, job: u32::MAX }).collect(),
     }
 }
 
@@ -76,7 +78,7 @@ fn the_largest_of_all_kinds_fit_into_a_datagram() {
     let carried = Carried { age_ms: 0, body: &body };
     assert_eq!(pack([carried, carried].into_iter()).len(), 2);
     // and small ones share a datagram
-    let small = Advert { ports: Vec::new(), adjacencies: Vec::new(), ..largest() }.encode();
+    let small = Advert { ports: Vec::new(), adjacencies: Vec::new(), agents: Vec::new(), ..largest() }.encode();
     let datagrams = pack((0..8).map(|_| Carried { age_ms: 0, body: &small }));
     assert_eq!(datagrams.len(), 1);
     // given a full digest and a full beacon, then they fit too
@@ -93,7 +95,9 @@ fn the_largest_of_all_kinds_fit_into_a_datagram() {
 
 #[test]
 fn every_shorter_and_every_longer_datagram_is_refused() {
-    let small = Advert { ports: largest().ports[..1].to_vec(), adjacencies: Vec::new(), ..largest() }.encode();
+    let small =
+        Advert { ports: largest().ports[..1].to_vec(), adjacencies: Vec::new(), agents: Vec::new(), ..largest() }
+            .encode();
     for bytes in [beacon().encode(), Digest { first: 0, last: 9, entries: Vec::new() }.encode()] {
         for len in 0..bytes.len() {
             assert!(Datagram::decode(&bytes[..len]).is_err(), "{len} of {}", bytes.len());

@@ -32,7 +32,9 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
-pub use advert::{Adjacency, Advert, AdvertPort, MAX_ADVERT, MAX_DEVICE, MAX_PORTS, MAX_TEXT, Version, key_of};
+pub use advert::{
+    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADVERT, MAX_AGENTS, MAX_DEVICE, MAX_PORTS, MAX_TEXT, Version, key_of,
+};
 pub use beacon::{
     Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, Summary,
     VERSION, pack,
@@ -61,6 +63,8 @@ pub struct Discovery {
     stale: bool,
     /// When the view may change again.
     look: Time,
+    /// The node's agents beside the one on the port that all nodes share.
+    agents: Vec<AgentAt>,
     /// Neighbours that are to get our digests.
     behind: BTreeSet<(PortId, Ipv4Addr)>,
     out: VecDeque<Action>,
@@ -83,6 +87,7 @@ impl Discovery {
             view: View::default(),
             stale: false,
             look: 0,
+            agents: Vec::new(),
             behind: BTreeSet::new(),
             out: VecDeque::new(),
             clock,
@@ -143,6 +148,20 @@ impl Discovery {
     pub fn on_port(&mut self, now: Time, change: PortChange) {
         let now = self.advance(now);
         self.neighbours.on_port(now, change);
+        self.settle(now);
+    }
+
+    /// The node's agents beside the one on the port that all nodes share, all of them. More than [`MAX_AGENTS`] are not told of: they have
+    /// no less, for others then relay by the one on the shared port.
+    pub fn on_agents(&mut self, now: Time, mut agents: Vec<AgentAt>) {
+        let now = self.advance(now);
+        agents.sort_unstable();
+        agents.dedup();
+        agents.truncate(MAX_AGENTS);
+        if agents != self.agents {
+            self.agents = agents;
+            self.own.want(now);
+        }
         self.settle(now);
     }
 
@@ -258,7 +277,7 @@ impl Discovery {
     /// Sends out an advertisement of our own, if one is due.
     fn advertise(&mut self, now: Time) {
         let Some((incarnation, seq)) = self.own.next(now) else { return };
-        let Config { id, name, relay, features, .. } = &self.config;
+        let Config { id, name, relay, daemon, features, .. } = &self.config;
         let conflict = self.own.in_conflict();
         let advert = Advert {
             id: id.clone(),
@@ -267,9 +286,11 @@ impl Discovery {
             seq,
             relay: *relay,
             conflict,
+            daemon: *daemon,
             features: *features,
             ports: self.neighbours.advert_ports(),
             adjacencies: if conflict { Vec::new() } else { self.neighbours.adjacencies() },
+            agents: self.agents.clone(),
         };
         let (version, changed) = self.database.put_own(now, advert);
         self.own.issued(now, version);

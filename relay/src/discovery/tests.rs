@@ -122,9 +122,11 @@ fn advert(id: &str, incarnation: u64, seq: u32) -> Advert {
         seq,
         relay: true,
         conflict: false,
+        daemon: false,
         features: 0,
         ports: Vec::new(),
         adjacencies: Vec::new(),
+        agents: Vec::new(),
     }
 }
 

@@ -121,6 +121,8 @@ pub struct Config {
     pub life: u64,
     /// Whether traffic of others may pass.
     pub relay: bool,
+    /// Whether the node's agent is a daemon, which outlives every job.
+    pub daemon: bool,
     /// What the node can do beyond the protocol's version, a bit each.
     pub features: u32,
     /// Most nodes that are remembered, this one included. Bounds the memory.
@@ -133,7 +135,7 @@ impl Config {
     /// A node that relays, with the default bounds and intervals.
     pub fn new(id: impl Into<String>, name: impl Into<String>, life: u64) -> Self {
         let (id, name, timers) = (id.into(), name.into(), Timers::default());
-        Self { id, name, life, relay: true, features: 0, max_nodes: 1024, timers }
+        Self { id, name, life, relay: true, daemon: false, features: 0, max_nodes: 1024, timers }
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {

@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 
 use mesh_routing::{NodeSpec, Policy, PortSpec, Problem, Subnet, Topology};
 
-use super::advert::{Adjacency, Advert, AdvertPort, port_subnet, share};
+use super::advert::{Adjacency, Advert, AdvertPort, AgentAt, port_subnet, share};
 
 /// A node of the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,10 @@ pub struct ViewNode {
     pub name: String,
     /// Whether traffic of others may pass.
     pub relay: bool,
+    /// Whether the agent on the port that all nodes share is a daemon.
+    pub daemon: bool,
+    /// The node's other agents.
+    pub agents: Vec<AgentAt>,
     /// What the node can do beyond the protocol's version.
     pub features: u32,
     /// Its ports by address, with and without carrier.
@@ -166,8 +170,16 @@ impl View {
 
 impl ViewNode {
     fn of(advert: &Advert) -> Self {
-        let Advert { id, name, relay, features, ports, .. } = advert;
-        Self { id: id.clone(), name: name.clone(), relay: *relay, features: *features, ports: ports.clone() }
+        let Advert { id, name, relay, daemon, features, ports, agents, .. } = advert;
+        Self {
+            id: id.clone(),
+            name: name.clone(),
+            relay: *relay,
+            daemon: *daemon,
+            agents: agents.clone(),
+            features: *features,
+            ports: ports.clone(),
+        }
     }
 }
 

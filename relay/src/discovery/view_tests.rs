@@ -27,9 +27,11 @@ impl Cluster {
                 seq: 1,
                 relay: true,
                 conflict: false,
+                daemon: false,
                 features: 0,
                 ports,
                 adjacencies: Vec::new(),
+                agents: Vec::new(),
             };
             all.insert(key_of(&id), advert);
         }

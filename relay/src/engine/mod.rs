@@ -36,7 +36,7 @@ use std::net::Ipv4Addr;
 
 use crate::code;
 use crate::stats::RelayStats;
-use crate::wire::{ChunkHeader, Msg, Refusal, Setup, WireError, messages};
+use crate::wire::{ChunkHeader, HopAddr, Msg, Refusal, Setup, WireError, messages};
 
 pub use connect::ConnectRequest;
 pub use slots::PoolUse;
@@ -129,7 +129,7 @@ impl Stream {
 enum Purpose {
     Lane { request: u64, lane: u8 },
     Stream { stream: usize, serial: u64 },
-    Trunk { from: Ipv4Addr, to: Ipv4Addr },
+    Trunk(HopAddr),
 }
 
 /// The machine. See the module.
@@ -142,7 +142,7 @@ pub struct Engine {
     dials: BTreeMap<u64, Purpose>,
     next_dial: u64,
     retries: Vec<(Time, Purpose)>,
-    trunks: BTreeMap<(Ipv4Addr, Ipv4Addr), trunk::TrunkState>,
+    trunks: BTreeMap<HopAddr, trunk::TrunkState>,
     connects: BTreeMap<u64, connect::Connect>,
     listeners: BTreeMap<[u8; 16], accept::Listener>,
     pool: slots::Pool,
@@ -284,7 +284,7 @@ impl Engine {
         match (purpose, outcome) {
             (Purpose::Lane { request, lane }, Ok(leg)) => self.lane_up(now, request, lane, leg),
             (Purpose::Stream { stream, serial }, Ok(leg)) => self.stream_leg_up(now, stream, serial, leg),
-            (Purpose::Trunk { from, to }, Ok(leg)) => self.trunk_dialed(leg, from, to),
+            (Purpose::Trunk(hop), Ok(leg)) => self.trunk_dialed(leg, hop),
             (purpose, Err(why)) => self.dial_failed(now, purpose, why),
         }
     }
@@ -376,28 +376,26 @@ impl Engine {
     }
 
     fn dial(&mut self, purpose: Purpose) {
-        let ends = match &purpose {
+        let hop = match &purpose {
             Purpose::Lane { request, lane } => self
                 .connects
                 .get(request)
                 .and_then(|c| c.lanes.get(usize::from(*lane)))
-                .and_then(|l| l.hops.first().copied())
-                .map(|h| (h.from, h.to)),
+                .and_then(|l| l.hops.first().copied()),
             Purpose::Stream { stream, serial } => self
                 .streams
                 .get(*stream)
                 .and_then(Option::as_ref)
                 .filter(|s| s.serial == *serial)
-                .and_then(|s| s.setup.hops.get(usize::from(s.setup.at) + 1).copied())
-                .map(|h| (h.from, h.to)),
-            Purpose::Trunk { from, to } => self.trunks.contains_key(&(*from, *to)).then_some((*from, *to)),
+                .and_then(|s| s.setup.hops.get(usize::from(s.setup.at) + 1).copied()),
+            Purpose::Trunk(hop) => self.trunks.contains_key(hop).then_some(*hop),
         };
         // Whoever wanted the leg has given up meanwhile.
-        let Some((from, to)) = ends else { return };
+        let Some(hop) = hop else { return };
         let dial = self.next_dial;
         self.next_dial += 1;
         self.dials.insert(dial, purpose);
-        self.out.push_back(Action::Dial { dial: DialId(dial), from, to });
+        self.out.push_back(Action::Dial { dial: DialId(dial), hop });
     }
 
     fn dial_failed(&mut self, now: Time, purpose: Purpose, why: String) {
@@ -415,8 +413,8 @@ impl Engine {
                 };
                 s.last_error = why;
             }
-            Purpose::Trunk { from, to } => {
-                if !self.trunk_still_wanted(*from, *to, &why) {
+            Purpose::Trunk(hop) => {
+                if !self.trunk_still_wanted(*hop, &why) {
                     return;
                 }
             }

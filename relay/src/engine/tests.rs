@@ -32,7 +32,7 @@ fn ip(subnet: u8, host: u8) -> Ipv4Addr {
 
 /// The way from left to far, cut to so many hops.
 fn hops(count: u8) -> Vec<HopAddr> {
-    (0..count).map(|n| HopAddr { from: ip(n, 1), to: ip(n, 2) }).collect()
+    (0..count).map(|n| HopAddr::new(ip(n, 1), ip(n, 2))).collect()
 }
 
 use crate::wire::HopAddr;

@@ -117,7 +117,7 @@ impl Engine {
         if last_relay {
             self.dial(Purpose::Stream { stream: index, serial });
         } else {
-            self.join_trunk(now, index, serial, next.from, next.to);
+            self.join_trunk(now, index, serial, next);
         }
     }
 
@@ -230,7 +230,7 @@ impl Engine {
             let why = self.refuse_text(code::NO_ANSWER, &what);
             self.refuse_stream(index, why);
             if state == Opening::Trunk {
-                self.give_up_trunk(hop.from, hop.to);
+                self.give_up_trunk(hop);
             }
         }
     }

@@ -5,11 +5,10 @@
 //! slow leaves room for the others.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
 
 use super::{Action, Engine, Event, Joint, LegId, Opening, Purpose, Role, Stream, Time, slots::SlotState};
 use crate::code;
-use crate::wire::{ChunkHeader, HEADER_BYTES, Msg, Refusal};
+use crate::wire::{ChunkHeader, HEADER_BYTES, HopAddr, Msg, Refusal};
 
 /// What the node at the other end has lent us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +32,7 @@ pub(super) enum TrunkState {
 /// Our end of a trunk that our chunks leave by.
 #[derive(Debug)]
 pub(super) struct TrunkOut {
-    from: Ipv4Addr,
-    to: Ipv4Addr,
+    hop: HopAddr,
     lent: Option<Slots>,
     /// By class. The slot given back last is taken first: its memory is still in caches.
     free: Vec<Vec<u16>>,
@@ -71,24 +69,23 @@ impl TrunkOut {
 
 impl Engine {
     /// A stream needs the trunk of its next hop; opens it if it does not stand.
-    pub(super) fn join_trunk(&mut self, now: Time, stream: usize, serial: u64, from: Ipv4Addr, to: Ipv4Addr) {
-        match self.trunks.get_mut(&(from, to)) {
+    pub(super) fn join_trunk(&mut self, now: Time, stream: usize, serial: u64, hop: HopAddr) {
+        match self.trunks.get_mut(&hop) {
             Some(TrunkState::Up { leg }) => {
                 let leg = *leg;
                 self.attach(now, stream, serial, leg);
             }
             Some(TrunkState::Opening { waiting }) => waiting.push((stream, serial)),
             None => {
-                self.trunks.insert((from, to), TrunkState::Opening { waiting: vec![(stream, serial)] });
-                self.dial(Purpose::Trunk { from, to });
+                self.trunks.insert(hop, TrunkState::Opening { waiting: vec![(stream, serial)] });
+                self.dial(Purpose::Trunk(hop));
             }
         }
     }
 
-    pub(super) fn trunk_dialed(&mut self, leg: LegId, from: Ipv4Addr, to: Ipv4Addr) {
+    pub(super) fn trunk_dialed(&mut self, leg: LegId, hop: HopAddr) {
         let trunk = TrunkOut {
-            from,
-            to,
+            hop,
             lent: None,
             free: Vec::new(),
             ready: Vec::new(),
@@ -98,7 +95,7 @@ impl Engine {
             streams: BTreeMap::new(),
             next_stream: 1,
         };
-        self.add_leg(leg, from, to, Role::TrunkOut(Box::new(trunk)));
+        self.add_leg(leg, hop.from, hop.to, Role::TrunkOut(Box::new(trunk)));
         let node = self.config.node;
         self.send(leg, Msg::TrunkHello { node });
     }
@@ -155,9 +152,9 @@ impl Engine {
         trunk.shares = vec![u16::MAX; usize::from(lent.classes)];
         trunk.active = vec![0; usize::from(lent.classes)];
         trunk.holder = vec![None; total as usize];
-        let (from, to) = (trunk.from, trunk.to);
-        self.note(Event::TrunkUp { local: from, remote: to, out: true });
-        let before = self.trunks.insert((from, to), TrunkState::Up { leg: id });
+        let hop = trunk.hop;
+        self.note(Event::TrunkUp { local: hop.from, remote: hop.to, out: true });
+        let before = self.trunks.insert(hop, TrunkState::Up { leg: id });
         if let Some(TrunkState::Opening { waiting }) = before {
             for (stream, serial) in waiting {
                 self.attach(now, stream, serial, id);
@@ -194,30 +191,29 @@ impl Engine {
     }
 
     /// Whether anybody still waits for the trunk; tells those that do why it is late.
-    pub(super) fn trunk_still_wanted(&mut self, from: Ipv4Addr, to: Ipv4Addr, why: &str) -> bool {
-        let Some(TrunkState::Opening { waiting }) = self.trunks.get_mut(&(from, to)) else { return false };
+    pub(super) fn trunk_still_wanted(&mut self, hop: HopAddr, why: &str) -> bool {
+        let Some(TrunkState::Opening { waiting }) = self.trunks.get_mut(&hop) else { return false };
         let streams = &mut self.streams;
         waiting.retain(|(index, serial)| {
             let alive = streams.get_mut(*index).and_then(Option::as_mut).filter(|s| s.serial == *serial);
-            alive.map(|s| s.last_error = format!("trunk to {to}: {why}")).is_some()
+            alive.map(|s| s.last_error = format!("trunk to {}: {why}", hop.to)).is_some()
         });
         let wanted = !waiting.is_empty();
         if !wanted {
-            self.trunks.remove(&(from, to));
+            self.trunks.remove(&hop);
         }
         wanted
     }
 
     /// A path has waited in vain for a trunk. If nobody else waits, a leg on which the peer has said nothing goes too, so that the next
     /// path tries afresh.
-    pub(super) fn give_up_trunk(&mut self, from: Ipv4Addr, to: Ipv4Addr) {
-        if !matches!(self.trunks.get(&(from, to)), Some(TrunkState::Opening { .. }))
-            || self.trunk_still_wanted(from, to, "no answer")
+    pub(super) fn give_up_trunk(&mut self, hop: HopAddr) {
+        if !matches!(self.trunks.get(&hop), Some(TrunkState::Opening { .. }))
+            || self.trunk_still_wanted(hop, "no answer")
         {
             return;
         }
-        let silent =
-            |l: &&super::Leg| matches!(&l.role, Role::TrunkOut(t) if (t.from, t.to) == (from, to) && t.lent.is_none());
+        let silent = |l: &&super::Leg| matches!(&l.role, Role::TrunkOut(t) if t.hop == hop && t.lent.is_none());
         let leg = self.legs.iter().find(|(_, l)| silent(l)).map(|(id, _)| id);
         if let Some(leg) = leg {
             self.legs.remove(&leg);
@@ -231,8 +227,8 @@ impl Engine {
         if trunk.lent.is_some() {
             return self.fault(id, code::PROTOCOL_BROKEN, format!("a trunk that stands was refused: {}", why.text));
         }
-        let pair = (trunk.from, trunk.to);
-        if let Some(TrunkState::Opening { waiting }) = self.trunks.remove(&pair) {
+        let hop = trunk.hop;
+        if let Some(TrunkState::Opening { waiting }) = self.trunks.remove(&hop) {
             for (index, serial) in waiting {
                 if self.stream(index).is_some_and(|s| s.serial == serial) {
                     self.refuse_stream(index, why.clone());
@@ -349,13 +345,13 @@ impl Engine {
 
     /// Our end of an outgoing trunk is gone: its address pair, if it stood, and the streams on it.
     pub(super) fn trunk_out_gone(&mut self, id: LegId, trunk: TrunkOut, code: u16, why: &str) {
-        let pair = (trunk.from, trunk.to);
-        self.note(Event::TrunkDown { local: pair.0, remote: pair.1, why: why.to_owned() });
-        let stood = matches!(self.trunks.get(&pair), Some(TrunkState::Up { leg }) if *leg == id);
+        let hop = trunk.hop;
+        self.note(Event::TrunkDown { local: hop.from, remote: hop.to, why: why.to_owned() });
+        let stood = matches!(self.trunks.get(&hop), Some(TrunkState::Up { leg }) if *leg == id);
         if stood {
-            self.trunks.remove(&pair);
-        } else if trunk.lent.is_none() && self.trunk_still_wanted(pair.0, pair.1, why) {
-            let again = Purpose::Trunk { from: pair.0, to: pair.1 };
+            self.trunks.remove(&hop);
+        } else if trunk.lent.is_none() && self.trunk_still_wanted(hop, why) {
+            let again = Purpose::Trunk(hop);
             self.retries.push((self.now + self.config.retry, again));
         }
         for index in trunk.streams.into_values() {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use crate::send::Acks;
-use crate::wire::{ChunkHeader, Msg, Note, Refusal};
+use crate::wire::{ChunkHeader, HopAddr, Msg, Note, Refusal};
 
 /// Nanoseconds since some fixed moment of the driver's choosing.
 pub type Time = u64;
@@ -66,10 +66,8 @@ pub enum Action {
     Dial {
         /// To be handed back.
         dial: DialId,
-        /// Our port.
-        from: Ipv4Addr,
-        /// The other port.
-        to: Ipv4Addr,
+        /// Our port, the other one, and the agent there.
+        hop: HopAddr,
     },
     /// Let the leg's peer write into `count` slots of the pool from `first` on; slot `n` of the leg is slot `first + n` of the pool.
     Expose {

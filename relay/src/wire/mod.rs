@@ -16,7 +16,7 @@ pub use chunk::{ChunkHeader, Note};
 /// First word of the first message on every leg: `MESH` in ASCII.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"MESH");
 /// Version of everything in this file. Nodes with different versions refuse each other (`mesh[E43]`).
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 /// Bytes of a [`ChunkHeader`] in a slot.
 pub const HEADER_BYTES: usize = 32;
 /// Longest frame, and so the longest encoded message, in bytes.
@@ -78,12 +78,21 @@ impl From<Short> for WireError {
 }
 
 /// One hop of a lane: the two ports of the link it is pinned to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HopAddr {
     /// Port of the node nearer to the sender.
     pub from: Ipv4Addr,
     /// Port of the node nearer to the receiver.
     pub to: Ipv4Addr,
+    /// TCP port of the agent that is meant at the latter, if its node has several; 0 is the port that all nodes share.
+    pub agent: u16,
+}
+
+impl HopAddr {
+    /// A hop to the agent on the port that all nodes share.
+    pub const fn new(from: Ipv4Addr, to: Ipv4Addr) -> Self {
+        Self { from, to, agent: 0 }
+    }
 }
 
 /// Asks the next node to take part in a path; travels hop by hop from the connecting side.
@@ -272,6 +281,7 @@ impl Msg {
                 for hop in s.hops.iter().take(MAX_HOPS) {
                     out.extend_from_slice(&hop.from.octets());
                     out.extend_from_slice(&hop.to.octets());
+                    out.extend_from_slice(&hop.agent.to_le_bytes());
                 }
             }
             Self::Ready { stream, key, base, slots, stride, chunk } => {
@@ -450,7 +460,7 @@ fn decode_setup(r: &mut Reader<'_>) -> Result<Setup, WireError> {
     for _ in 0..count {
         let from = Ipv4Addr::from(r.array::<4>()?);
         let to = Ipv4Addr::from(r.array::<4>()?);
-        hops.push(HopAddr { from, to });
+        hops.push(HopAddr { from, to, agent: r.u16()? });
     }
     if at >= count {
         return Err(WireError::Bounds { field: "hop", value: at.into(), limit: u64::from(count).saturating_sub(1) });

@@ -6,7 +6,7 @@ fn clear(lanes: u8) -> Clear {
 }
 
 fn samples() -> Vec<Msg> {
-    let hop = HopAddr { from: Ipv4Addr::new(127, 70, 0, 1), to: Ipv4Addr::new(127, 70, 0, 2) };
+    let hop = HopAddr { from: Ipv4Addr::new(127, 70, 0, 1), to: Ipv4Addr::new(127, 70, 0, 2), agent: 47_900 };
     vec![
         Msg::Setup(Setup {
             stream: 9,
@@ -107,7 +107,7 @@ fn random_bytes_never_panic() {
 
 #[test]
 fn limits_of_lane_hop_credit_and_chunk_hold_on_both_sides() {
-    let hop = HopAddr { from: Ipv4Addr::LOCALHOST, to: Ipv4Addr::LOCALHOST };
+    let hop = HopAddr::new(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
     let mut setup =
         Setup { stream: 0, conn: [0; 16], token: [0; 16], lane: 0, lanes: 1, at: 0, budget_ms: 0, hops: vec![hop] };
     let decode = |s: &Setup| {

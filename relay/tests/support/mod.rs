@@ -10,7 +10,7 @@ use mesh_link::endpoint::Backend;
 use mesh_link::memory::Slab;
 use mesh_link::tcp::Limits;
 use mesh_link::{Endpoint, Event, Key, Target};
-use mesh_relay::agent::{Agent, AgentConfig, CoreChoice, Incoming, Listening, Outgoing};
+use mesh_relay::agent::{Agent, AgentConfig, AgentError, CoreChoice, Incoming, Listeners, Listening, Outgoing};
 use mesh_relay::engine::{Config, ConnectRequest, LentSlots, MS, SendPath};
 use mesh_relay::recv::RecvFlow;
 use mesh_relay::send::{Acks, SendFlow, SendLane, SendMode, SendTarget};
@@ -31,10 +31,7 @@ impl Block {
 
     /// The two ends of cable `n`.
     pub fn cable(&self, n: u8) -> HopAddr {
-        HopAddr {
-            from: Ipv4Addr::new(127, self.0, self.1, n * 4 + 1),
-            to: Ipv4Addr::new(127, self.0, self.1, n * 4 + 2),
-        }
+        HopAddr::new(Ipv4Addr::new(127, self.0, self.1, n * 4 + 1), Ipv4Addr::new(127, self.0, self.1, n * 4 + 2))
     }
 }
 
@@ -57,7 +54,6 @@ pub fn config(name: &str, addresses: &[Ipv4Addr]) -> AgentConfig {
             ignore_classes: false,
         },
         port: 17_917,
-        prefixes: vec![30; addresses.len()],
         limits: Limits::default(),
         backend: Backend::Tcp,
         spin: Duration::ZERO,
@@ -66,11 +62,18 @@ pub fn config(name: &str, addresses: &[Ipv4Addr]) -> AgentConfig {
     }
 }
 
+/// Starts an agent on the port that all nodes share.
+pub fn start(config: AgentConfig) -> Result<Agent, AgentError> {
+    let ports: Vec<_> = config.engine.addresses.iter().map(|address| (*address, 30)).collect();
+    let listeners = Listeners::open(&config.engine.name, &ports, config.port)?;
+    Agent::start(config, listeners)
+}
+
 /// A line of nodes `a`, `b`, … each cabled to the next.
 pub fn line(nodes: u8) -> (Vec<Agent>, Vec<HopAddr>) {
     let block = Block::new();
     let cables: Vec<_> = (0..nodes - 1).map(|n| block.cable(n)).collect();
-    let agents = (0..nodes).map(|n| Agent::start(config(&name(n), &ports(&cables, n))).expect("agent")).collect();
+    let agents = (0..nodes).map(|n| start(config(&name(n), &ports(&cables, n))).expect("agent")).collect();
     (agents, cables)
 }
 

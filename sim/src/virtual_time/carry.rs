@@ -19,10 +19,10 @@ impl World {
 
     pub(super) fn carry_out(&mut self, node: usize, action: Action) {
         match &action {
-            Action::Dial { dial, from, to } => {
+            Action::Dial { dial, hop } => {
                 let (low, high) = self.physics.dial;
                 let at = self.now + self.rng.between(low, high);
-                self.schedule(at, What::Dialed { node, dial: *dial, from: *from, to: *to });
+                self.schedule(at, What::Dialed { node, dial: *dial, from: hop.from, to: hop.to });
             }
             Action::Expose { leg, first, count } => {
                 let Some(end) = self.end_of(node, *leg, &action) else { return };

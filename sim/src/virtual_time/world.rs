@@ -134,8 +134,7 @@ impl World {
         let (from, to) = (NodeId(spec.from as u16), NodeId(spec.to as u16));
         let lanes = self.router.lanes_apart(from, to, spec.nth, spec.lanes.clamp(1, MAX_LANES));
         let Some((route, _)) = lanes.first().cloned() else { return false };
-        let hops =
-            lanes.iter().map(|(_, l)| l.hops.iter().map(|h| HopAddr { from: h.from, to: h.to }).collect()).collect();
+        let hops = lanes.iter().map(|(_, l)| l.hops.iter().map(|h| HopAddr::new(h.from, h.to)).collect()).collect();
         let on = |route: &Route| route.nodes().iter().map(|n| n.index()).collect::<Vec<_>>();
         let mut nodes: Vec<_> = lanes.iter().flat_map(|(route, _)| on(route)).collect();
         nodes.sort_unstable();

@@ -147,7 +147,7 @@ impl Hostile {
     }
 
     fn hops(&mut self) -> Vec<HopAddr> {
-        (0..self.rng.between(1, 4)).map(|_| HopAddr { from: self.address(), to: self.address() }).collect()
+        (0..self.rng.between(1, 4)).map(|_| HopAddr { from: self.address(), to: self.address(), agent: 0 }).collect()
     }
 
     fn msg(&mut self) -> Msg {
@@ -341,7 +341,7 @@ impl Hostile {
         self.engine.on_accepted(self.now, up, PORTS[0], Ipv4Addr::new(10, 0, 0, 1));
         let trunk = self.rng.percent(60);
         let hops = (0..if trunk { 3 } else { 2 })
-            .map(|n| HopAddr { from: Ipv4Addr::new(10, 0, n, 1), to: Ipv4Addr::new(10, 0, n, 2) })
+            .map(|n| HopAddr::new(Ipv4Addr::new(10, 0, n, 1), Ipv4Addr::new(10, 0, n, 2)))
             .collect();
         let conn = self.rng.sixteen();
         let setup = Setup { stream: 0, conn, token: TOKENS[0], lane: 0, lanes: 1, at: 0, budget_ms: 500, hops };

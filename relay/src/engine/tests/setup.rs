@@ -131,8 +131,8 @@ fn a_failed_dial_is_tried_again_until_it_succeeds() {
     assert!(
         matches!(&actions[..], [
         Action::Expose { leg, first: 0, count: 4 },
-        Action::Dial { from, to, .. },
-    ] if *leg == up && *from == ip(1, 1) && *to == ip(1, 2)),
+        Action::Dial { hop, .. },
+    ] if *leg == up && *hop == HopAddr::new(ip(1, 1), ip(1, 2))),
         "{actions:?}"
     );
     assert_eq!(bench.dial_fails(only_dial(&actions), "connection refused"), []);

@@ -175,7 +175,7 @@ fn a_route_with_more_relays_than_classes_is_refused() {
         let mut bench = Bench::new(|_| ());
         let (_, trunk) = bench.first_relay(2);
         let below = bench.trunk_in();
-        let mut way = vec![HopAddr { from: ip(8, 1), to: ip(8, 2) }; usize::from(at)];
+        let mut way = vec![HopAddr::new(ip(8, 1), ip(8, 2)); usize::from(at)];
         way.extend(hops(3));
         let actions = bench.say(below, &Msg::Setup(ask(1, at, way)));
         assert_eq!(sent(&actions, trunk).len(), usize::from(!refused), "{actions:?}");
@@ -237,7 +237,7 @@ fn chunks_take_slots_of_the_class_of_the_hops_they_have_made() {
     let mut bench = Bench::new(|_| ());
     let (up, trunk) = bench.first_relay(2);
     let below = bench.trunk_in();
-    let mut way = vec![HopAddr { from: ip(8, 1), to: ip(8, 2) }];
+    let mut way = vec![HopAddr::new(ip(8, 1), ip(8, 2))];
     way.extend(hops(3));
     bench.say(below, &Msg::Setup(ask(1, 1, way)));
     bench.say(trunk, &ready(2));
