@@ -211,7 +211,7 @@ fn a_peer_with_another_protocol_is_told_both_versions() {
         polled.is_err().then_some(())
     });
     let Some(Msg::Refused { why, .. }) = answer else { panic!("{answer:?}") };
-    assert!(why.text.starts_with("mesh[E43] node b speaks mesh protocol 2, the peer 9"), "{}", why.text);
+    assert!(why.text.starts_with("mesh[E43] node b speaks mesh protocol 3, the peer 9"), "{}", why.text);
 }
 
 #[test]

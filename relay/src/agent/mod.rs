@@ -107,6 +107,27 @@ pub enum AgentError {
         /// Why, with the remedy.
         why: String,
     },
+    /// The node's name on this host belongs to a process of another user.
+    #[error(
+        "mesh[E56] node {node}: @{name} is taken by a process of user {user}, which is neither this user nor root; end it, or set another \
+         NCCL_MESH_PORT on all nodes"
+    )]
+    OtherUser {
+        /// This node.
+        node: String,
+        /// Who has it.
+        user: u32,
+        /// The name, in the abstract namespace of Unix sockets.
+        name: String,
+    },
+    /// Others could not take the node's name or id.
+    #[error("mesh[E88] node {node}: {why}")]
+    Identity {
+        /// This node.
+        node: String,
+        /// Why.
+        why: String,
+    },
     /// Something else of the operating system.
     #[error("mesh[E83] node {node}: cannot start the relay thread: {what}: {source}")]
     System {

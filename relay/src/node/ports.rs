@@ -1,0 +1,162 @@
+//! The ports of a node for discovery: their sockets, and what the kernel says of their interfaces.
+//!
+//! Knows nothing of beacons. On the thread of the node's owner.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+
+use mesh_link::netdev;
+use mesh_link::poller::{Interest, Poller};
+use mesh_link::udp::{GroupSocket, PortSocket};
+
+use crate::discovery::{PortChange, PortId, PortInfo};
+
+/// A port of the node as its process knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePort {
+    /// IPv4 address.
+    pub address: Ipv4Addr,
+    /// Prefix length.
+    pub prefix: u8,
+    /// RDMA device or netdev: a label.
+    pub device: String,
+    /// Mbit/s, 0 if not known.
+    pub speed_mbps: u32,
+    /// Bytes, 0 if not known.
+    pub mtu: u32,
+    /// Which rail of its edge, 0 if not known.
+    pub rail: u8,
+}
+
+#[derive(Debug)]
+struct Open {
+    spec: NodePort,
+    socket: Option<PortSocket>,
+    /// Number of the interface, 0 if this host shows none with the address.
+    index: u32,
+    /// The interface was seen: from then on its absence means that the port is down.
+    watched: bool,
+    up: bool,
+    told: Option<io::ErrorKind>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Ports {
+    each: Vec<Open>,
+    group: Option<GroupSocket>,
+    port: u16,
+}
+
+impl Ports {
+    /// None of them open yet.
+    pub(super) fn new(ports: &[NodePort], port: u16) -> Self {
+        let open = |spec: &NodePort| Open {
+            spec: spec.clone(),
+            socket: None,
+            index: 0,
+            watched: false,
+            up: false,
+            told: None,
+        };
+        Self { each: ports.iter().map(open).collect(), group: None, port }
+    }
+
+    /// Looks at the interfaces: opens sockets of ports that have come, and says what has changed. Errors are for the log; the port is
+    /// tried again at the next look.
+    pub(super) fn look(&mut self, poller: &Poller, base: u64, group_token: u64) -> (Vec<PortChange>, Vec<String>) {
+        let (mut changes, mut errors) = (Vec::new(), Vec::new());
+        let found: BTreeMap<Ipv4Addr, netdev::Address> = match netdev::addresses() {
+            Ok(all) => all.into_iter().map(|one| (one.address, one)).collect(),
+            Err(e) => return (changes, vec![format!("the interfaces of this host cannot be listed: {e}")]),
+        };
+        if self.group.is_none() {
+            match GroupSocket::open(self.port).and_then(|group| {
+                poller.add(group.fd(), group_token, Interest::READ)?;
+                Ok(group)
+            }) {
+                Ok(group) => self.group = Some(group),
+                Err(e) => errors.push(format!("no socket for what is sent to everyone on a link: {e}")),
+            }
+        }
+        for (n, port) in self.each.iter_mut().enumerate() {
+            let seen = found.get(&port.spec.address);
+            port.watched |= seen.is_some();
+            let up = if port.watched { seen.is_some_and(|one| one.running) } else { true };
+            if up && port.socket.is_none() {
+                let facts = seen.map(|one| netdev::facts(&one.netdev)).unwrap_or_default();
+                port.index = facts.index;
+                let opened = PortSocket::open(port.spec.address, port.index, self.port).and_then(|socket| {
+                    poller.add(socket.fd(), base | n as u64, Interest::READ)?;
+                    if let Some(group) = &self.group {
+                        group.join(port.spec.address, port.index)?;
+                    }
+                    Ok(socket)
+                });
+                match opened {
+                    Ok(socket) => {
+                        port.socket = Some(socket);
+                        port.told = None;
+                        port.spec.mtu = if port.spec.mtu == 0 { facts.mtu } else { port.spec.mtu };
+                        port.spec.speed_mbps =
+                            if port.spec.speed_mbps == 0 { facts.speed_mbps } else { port.spec.speed_mbps };
+                    }
+                    Err(e) => {
+                        if port.told.replace(e.kind()) != Some(e.kind()) {
+                            errors.push(format!("{}:{}: no socket for beacons: {e}", port.spec.address, self.port));
+                        }
+                        continue;
+                    }
+                }
+            }
+            if up == port.up {
+                continue;
+            }
+            port.up = up;
+            let id = PortId(n as u32);
+            changes.push(if up { PortChange::Up(id, port.info()) } else { PortChange::Down(id) });
+        }
+        (changes, errors)
+    }
+
+    /// Sends from a port; what the kernel refuses is lost, like what a cable loses.
+    pub(super) fn send(&self, port: PortId, to: Option<Ipv4Addr>, bytes: &[u8]) -> io::Result<()> {
+        let socket = self.each.get(port.0 as usize).and_then(|port| port.socket.as_ref());
+        socket.map_or(Ok(()), |socket| socket.send(to, bytes))
+    }
+
+    /// The next datagram to the address of port `n`.
+    pub(super) fn receive(&self, n: usize, bytes: &mut [u8]) -> Option<(usize, Ipv4Addr)> {
+        self.each.get(n)?.socket.as_ref()?.receive(bytes)
+    }
+
+    /// The next datagram to everyone, and the port that it came by.
+    pub(super) fn receive_group(&self, bytes: &mut [u8]) -> Option<(usize, Ipv4Addr, PortId)> {
+        loop {
+            let (len, from, index) = self.group.as_ref()?.receive(bytes)?;
+            // An interface may have several addresses: then the one whose subnet the sender is in is meant, or else any of them.
+            let on = |port: &&Open| port.index != 0 && port.index == index;
+            let near = |port: &Open| {
+                let mask = u32::MAX.checked_shl(32 - u32::from(port.spec.prefix)).unwrap_or(0);
+                (u32::from(port.spec.address) ^ u32::from(from)) & mask == 0
+            };
+            let best = self.each.iter().filter(on).max_by_key(|port| near(port));
+            let place = best.and_then(|best| self.each.iter().position(|port| std::ptr::eq(port, best)));
+            if let Some(n) = place {
+                return Some((len, from, PortId(n as u32)));
+            }
+        }
+    }
+}
+
+impl Open {
+    fn info(&self) -> PortInfo {
+        PortInfo {
+            speed_mbps: self.spec.speed_mbps,
+            mtu: self.spec.mtu,
+            rail: self.spec.rail,
+            ..PortInfo::new(self.spec.device.clone(), self.spec.address, self.spec.prefix)
+        }
+    }
+}
