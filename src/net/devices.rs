@@ -9,6 +9,7 @@ use mesh_link::endpoint::Backend;
 use mesh_link::netdev;
 use mesh_link::verbs::{DeviceError, DeviceSet, VerbsLimits, survey};
 use mesh_relay::code;
+use mesh_relay::node::NodePort;
 use mesh_routing::Port;
 use tracing::{info, warn};
 
@@ -121,6 +122,25 @@ pub(super) fn tell(node: &str, backend: &Backend, expected: &[Port]) {
             );
         }
     }
+}
+
+/// The ports as other nodes are told of them: labels and expectations of the file, or what the devices and interfaces say.
+pub(super) fn describe(ports: &[(Ipv4Addr, u8)], backend: &Backend, declared: &[Port]) -> Vec<NodePort> {
+    let found = netdev::addresses().unwrap_or_default();
+    let describe = |&(address, prefix): &(Ipv4Addr, u8)| {
+        let rdma = match backend {
+            Backend::Verbs(devices, _) => devices.ports().find(|(at, _)| *at == address).map(|(_, port)| port),
+            Backend::Tcp => None,
+        };
+        let netdev = found.iter().find(|one| one.address == address).map(|one| one.netdev.clone());
+        let label = declared.iter().find(|port| port.address == address).map(|port| port.device.clone());
+        let device = rdma.map(|port| port.device.clone()).or_else(|| netdev.clone()).or(label).unwrap_or_default();
+        let facts = netdev.map(|netdev| netdev::facts(&netdev)).unwrap_or_default();
+        // A port of an RDMA device may be slower than its interface says.
+        let speed_mbps = rdma.map(|port| port.speed_mbps).filter(|speed| *speed > 0).unwrap_or(facts.speed_mbps);
+        NodePort { address, prefix, device, speed_mbps, mtu: facts.mtu, rail: 0 }
+    };
+    ports.iter().map(describe).collect()
 }
 
 /// Mbit/s of the RDMA ports in use, of those that say.

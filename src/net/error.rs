@@ -35,6 +35,9 @@ pub(crate) enum NetError {
         "mesh[E85] no interface of this host has an IPv4 address other than loopback; give each cabled port an address of its own subnet"
     )]
     NoPorts,
+    /// A port that was named is none.
+    #[error("mesh[E89] NCCL_MESH_PORTS: {word:?} is no port: {why}")]
+    Ports { word: String, why: &'static str },
     /// RDMA links were asked for and cannot be had.
     #[error(
         "mesh[E{code:02}] node {node}: links are RDMA (NCCL_MESH_LINK=verbs, the default), but {why} (or set NCCL_MESH_LINK=tcp on all nodes)"
@@ -120,6 +123,7 @@ impl NetError {
             | Self::GidIndex { .. }
             | Self::SharedSubnet { .. }
             | Self::Pin { .. }
+            | Self::Ports { .. }
             | Self::NoPorts => NcclResult::SystemError,
             Self::Handle { .. } | Self::Version { .. } | Self::OtherTopology { .. } | Self::TooLarge { .. } => {
                 NcclResult::InvalidUsage

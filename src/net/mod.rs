@@ -1,7 +1,11 @@
 //! Connections: the one implementation behind all versions of NCCL's interface.
 //!
 //! ```text
-//!   node       this process in the cluster: ports, topology, routes, the agent
+//!   node       this process in the cluster: its ports, the agent
+//!   way        the way of a new connection
+//!   whole      the node without NCCL: the daemon, and a look at the mesh
+//!   mesh       what it knows of the others: a file, what is found, or both
+//!   identity   its name and id      job   the job it belongs to
 //!   devices    the RDMA devices behind its ports
 //!   handle     the 128 bytes from a receiver to its sender
 //!   lanes      the legs of one connection; errors, watchdog, close
@@ -16,11 +20,16 @@
 mod devices;
 mod error;
 mod handle;
+mod identity;
+mod job;
 mod lanes;
+mod mesh;
 mod node;
 mod recv;
 mod report;
 mod send;
+mod way;
+pub mod whole;
 mod window;
 
 use std::collections::HashMap;
@@ -57,11 +66,19 @@ pub(crate) struct Listen {
 #[derive(Debug)]
 struct Pending {
     node: Arc<Node>,
+    handle: Handle,
+    since: Instant,
+    polled: Instant,
+    way: Option<OnTheWay>,
+}
+
+/// A connection whose way is known.
+#[derive(Debug)]
+struct OnTheWay {
     connecting: Connecting,
     peer: String,
     route: String,
     weights: Vec<u32>,
-    polled: Instant,
 }
 
 static PENDING: Mutex<Option<HashMap<u64, Pending>>> = Mutex::new(None);
@@ -69,6 +86,9 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Without a question for so long, a connection being set up is given up when a communicator ends.
 const ABANDONED: Duration = Duration::from_secs(5);
+
+/// A neighbour that runs shows by its beacons in a fraction of this.
+const NEIGHBOUR_SHOWS: Duration = Duration::from_secs(2);
 
 /// A communicator begins: starts this node if it does not run yet.
 ///
@@ -137,18 +157,27 @@ pub(crate) fn connect(bytes: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendC
         Handle::set_pending(bytes, id);
         return Ok(None);
     }
-    let outcome = pending.get_mut(&known).and_then(|p| {
-        p.polled = Instant::now();
-        p.connecting.poll()
-    });
+    let Some(p) = pending.get_mut(&known) else { return Ok(None) };
+    p.polled = Instant::now();
+    let outcome = match &mut p.way {
+        Some(way) => way.connecting.poll(),
+        None => match p.set_out() {
+            Ok(()) => None,
+            Err(e) => {
+                pending.remove(&known);
+                Handle::set_pending(bytes, 0);
+                return Err(e);
+            }
+        },
+    };
     let Some(outcome) = outcome else { return Ok(None) };
-    let Some(p) = pending.remove(&known) else { return Ok(None) };
+    let Some(Pending { node, way: Some(way), .. }) = pending.remove(&known) else { return Ok(None) };
     Handle::set_pending(bytes, 0);
     match outcome {
-        Ok(out) => SendConn::new(p.node, out, &p.weights, p.peer).map(|conn| Some(Box::new(conn))),
+        Ok(out) => SendConn::new(node, out, &way.weights, way.peer).map(|conn| Some(Box::new(conn))),
         Err(why) => {
             let (code, text) = (why.code, why.text);
-            Err(NetError::Connect { code, text, node: p.node.name.clone(), peer: p.peer, route: p.route })
+            Err(NetError::Connect { code, text, node: node.name.clone(), peer: way.peer, route: way.route })
         }
     }
 }
@@ -156,23 +185,38 @@ pub(crate) fn connect(bytes: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendC
 fn begin(bytes: &[u8; HANDLE_BYTES], pending: &mut HashMap<u64, Pending>) -> Result<u64, NetError> {
     let node = node::start(None)?;
     let handle = Handle::decode(bytes)?;
-    let way = node.way_to(&handle)?;
-    let peer = node.name_of(&handle);
-    let request = ConnectRequest {
-        request: 0,
-        conn: random(),
-        token: handle.token,
-        lanes: way.lanes,
-        budget: node.settings.connect_timeout.as_nanos() as u64,
-        peer: peer.clone(),
-    };
-    let connecting = node.agent.connect(request);
+    let now = Instant::now();
+    let mut fresh = Pending { node, handle, since: now, polled: now, way: None };
+    fresh.set_out()?;
     // Relaxed: only uniqueness matters.
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    tracing::info!("node {}: connecting to {peer} by {}", node.name, way.text);
-    pending
-        .insert(id, Pending { node, connecting, peer, route: way.text, weights: way.weights, polled: Instant::now() });
+    pending.insert(id, fresh);
     Ok(id)
+}
+
+impl Pending {
+    /// Sets out, if the way is known. While the nodes are still finding one another it may not be; a neighbour is then looked for by its
+    /// subnet after a moment, everybody else until the time for a connection is up.
+    fn set_out(&mut self) -> Result<(), NetError> {
+        let node = &self.node;
+        let waited = self.since.elapsed();
+        let limit = node.settings.connect_timeout;
+        let patient = waited < limit && !(waited > NEIGHBOUR_SHOWS && node.is_neighbour(&self.handle));
+        let Some(way) = node.way_to(&self.handle, patient)? else { return Ok(()) };
+        let peer = node.name_of(&self.handle);
+        let request = ConnectRequest {
+            request: 0,
+            conn: random(),
+            token: self.handle.token,
+            lanes: way.lanes,
+            budget: limit.saturating_sub(waited).max(Duration::from_secs(1)).as_nanos() as u64,
+            peer: peer.clone(),
+        };
+        let connecting = node.agent.connect(request);
+        tracing::info!("node {}: connecting to {peer} by {}", node.name, way.text);
+        self.way = Some(OnTheWay { connecting, peer, route: way.text, weights: way.weights });
+        Ok(())
+    }
 }
 
 pub(crate) fn accept(listen: &Listen) -> Result<Option<Box<RecvConn>>, NetError> {

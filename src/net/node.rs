@@ -4,34 +4,24 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mesh_link::endpoint::Backend;
-use mesh_link::netdev;
 use mesh_link::tcp::{Keepalive, Limits};
-use mesh_relay::agent::{Agent, AgentConfig, CoreChoice};
+use mesh_relay::agent::{Agent, AgentConfig, AgentError, CoreChoice, Listeners};
+use mesh_relay::discovery::key_of;
 use mesh_relay::engine::{Config, MS};
+use mesh_relay::node::{Claim, Mesh, NodeConfig, Scope};
 use mesh_relay::send::Acks;
-use mesh_relay::wire::HopAddr;
-use mesh_routing::{NodeId, NodeSpec, Router, Topology};
 use tracing::info;
 
 use super::handle::Handle;
-use super::{NetError, devices, window};
+use super::identity::Spec;
+use super::mesh::{Knowledge, Known};
+use super::{NetError, devices, job, window};
 use crate::settings::{self, RelayCores, Settings};
-
-/// A connection's way to its peer.
-#[derive(Clone, Debug)]
-pub(crate) struct Way {
-    /// One a leg; either all are single hops or none is.
-    pub(crate) lanes: Vec<Vec<HopAddr>>,
-    /// Rates of the lanes; only their ratios mean anything.
-    pub(crate) weights: Vec<u32>,
-    /// For people: `a - b - c`, or `a - b - c and a - d - c`.
-    pub(crate) text: String,
-}
 
 /// Payload bytes this process has sent on connections of its own.
 #[derive(Debug, Default)]
@@ -42,6 +32,12 @@ pub(crate) struct Sent {
     pub(crate) relayed: AtomicU64,
 }
 
+/// Classes of trunks where no file says how long routes are: enough for seven relays.
+const FOUND_CLASSES: u8 = 6;
+
+/// Whether this process is a daemon; set before the node starts, relaxed as nothing else hangs on it.
+pub(crate) static DAEMON: AtomicBool = AtomicBool::new(false);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -51,80 +47,46 @@ pub(crate) struct Node {
     pub(crate) agent: Agent,
     pub(crate) sent: Sent,
     backend: Backend,
-    ports: Vec<(Ipv4Addr, u8)>,
+    pub(super) ports: Vec<(Ipv4Addr, u8)>,
     control: Vec<Ipv4Addr>,
-    known: Option<Known>,
+    /// TCP port of this process's agent.
+    answers: u16,
+    pub(super) knowledge: Knowledge,
+    /// The job of this process, 0 if that is not known.
+    pub(super) job: u32,
     /// Connections made so far, by peer: the next one takes the next of the equal routes.
-    turns: Mutex<HashMap<u64, usize>>,
-}
-
-/// What a node is to be.
-struct Spec {
-    name: String,
-    key: u64,
-    relay: bool,
-    ports: Vec<(Ipv4Addr, u8)>,
-    control: Vec<Ipv4Addr>,
-    traffic_class: Option<u8>,
-}
-
-#[derive(Debug)]
-struct Known {
-    topology: Topology,
-    router: Router,
-    me: NodeId,
-    hash: u64,
+    pub(super) turns: Mutex<HashMap<u64, usize>>,
 }
 
 impl Node {
     /// Reads settings and topology, starts the agent. `traffic_class` is NCCL's, if it names one.
     fn start(traffic_class: Option<u8>) -> Result<Self, NetError> {
         let settings = settings::get();
-        let found = netdev::addresses()
-            .map_err(|e| NetError::Start(format!("mesh[E83] the interfaces of this host cannot be listed: {e}")))?;
-        let known = match &settings.topology {
-            None => None,
-            Some(path) => Some(Known::read(path, settings.node.as_deref(), &found)?),
-        };
-        let node = match &known {
-            Some(k) => k.topology.node(k.me),
-            None => return Self::without_topology(settings, &found, traffic_class),
-        };
-        let ports = node.ports.iter().map(|p| (p.address, p.prefix)).collect();
-        let (name, key, relay) = (node.name.clone(), node.key, node.relay);
-        let control = node.control.into_iter().collect();
-        let spec = Spec { name, key, relay, ports, control, traffic_class };
-        // Where all nodes are on one host, the other end of a cable is an interface of it too.
-        let others =
-            |address| known.as_ref().is_some_and(|k| k.topology.port_by_address(address).is_some_and(|p| p.0 != k.me));
-        let own: Vec<_> = found.into_iter().filter(|a| !others(a.address)).collect();
-        devices::warn_of_shared_subnet(&spec.name, &own, &spec.ports);
-        Self::with(settings, spec, known)
+        let (spec, known) = Spec::of_host(settings)?;
+        Self::with(settings, spec, known.map(Arc::new), traffic_class)
     }
 
-    /// Only neighbours can be reached: those whose handle names a port in one of our subnets.
-    fn without_topology(
+    fn with(
         settings: &'static Settings,
-        found: &[netdev::Address],
+        spec: Spec,
+        known: Option<Arc<Known>>,
         traffic_class: Option<u8>,
     ) -> Result<Self, NetError> {
-        let ports: Vec<_> = found.iter().filter(|a| !a.address.is_loopback()).map(|a| (a.address, a.prefix)).collect();
-        if ports.is_empty() {
-            return Err(NetError::NoPorts);
+        let Spec { name, id, relay, ports, control } = spec;
+        let key = key_of(&id);
+        let start = |e: AgentError| NetError::Start(e.to_string());
+        let claim = if settings.discovery {
+            Some(Claim::take(&name, &Scope::new(settings.port, settings.node.as_deref())).map_err(start)?)
+        } else {
+            None
+        };
+        let listeners = match &claim {
+            Some(claim) => claim.listeners(&name, &ports, settings.port),
+            None => Listeners::open(&name, &ports, settings.port),
         }
-        let read =
-            |path| std::fs::read_to_string(path).ok().map(|s: String| s.trim().to_owned()).filter(|s| !s.is_empty());
-        let host = read("/proc/sys/kernel/hostname").unwrap_or_else(|| ports[0].0.to_string());
-        let name = settings.node.clone().unwrap_or(host);
-        let spec = NodeSpec { id: read("/etc/machine-id"), ..NodeSpec::new(&name) };
-        info!("mesh[I02] node {name}: no topology file (NCCL_MESH_TOPOLOGY): only neighbours can be reached");
-        let ports = devices::usable(settings, &name, found, ports)?;
-        let spec = Spec { name, key: spec.key(), relay: true, ports, control: Vec::new(), traffic_class };
-        Self::with(settings, spec, None)
-    }
-
-    fn with(settings: &'static Settings, spec: Spec, known: Option<Known>) -> Result<Self, NetError> {
-        let Spec { name, key, relay, ports, control, traffic_class } = spec;
+        .map_err(start)?;
+        let answers = listeners.port();
+        let alone = known.is_none() && claim.is_none();
         let engine = Config {
             node: key,
             name: name.clone(),
@@ -134,7 +96,11 @@ impl Node {
             pool_slots: 0,
             entry_slots: 0,
             trunk_slots: 0,
-            classes: known.as_ref().map_or(0, Known::classes),
+            classes: match &known {
+                Some(known) => known.classes(),
+                None if alone => 0,
+                None => FOUND_CLASSES,
+            },
             hello: settings.step_timeout.as_nanos() as u64,
             retry: if settings.fast_fail { 20 * MS } else { 50 * MS },
             strangers: 256,
@@ -143,11 +109,11 @@ impl Node {
             ignore_classes: false,
         };
         let pool_slots = (settings.relay_memory as u64 / u64::from(engine.stride())).clamp(1, 1 << 20) as u32;
-        // Without a topology nobody can ask us to relay.
-        let pool_slots = if known.is_some() && relay { pool_slots } else { 1 };
+        // Where no routes are known nobody can ask us to relay.
+        let pool_slots = if relay && !alone { pool_slots } else { 1 };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let backend = devices::backend(settings, &name, &engine.addresses, traffic_class)?;
-        let speed = speed(settings, known.as_ref(), &backend, Iterator::max);
+        let speed = speed(settings, known.as_deref(), &backend, Iterator::max);
         let slots = |set: Option<usize>, own: fn(u32, u64) -> u16| {
             // The cast is exact: settings are bounded.
             set.map_or_else(|| own(speed, settings.chunk as u64), |slots| slots as u16)
@@ -158,7 +124,6 @@ impl Node {
             backend: backend.clone(),
             engine: Config { pool_slots, entry_slots, trunk_slots, ..engine },
             port: settings.port,
-            prefixes: ports.iter().map(|p| p.1).collect(),
             limits: limits(settings),
             spin: settings.spin_on(cores),
             core: match &settings.relay_cores {
@@ -169,16 +134,40 @@ impl Node {
             linger: Duration::from_secs(5),
         };
         let memory = (u64::from(pool_slots) * u64::from(config.engine.stride())) >> 20;
-        let agent = Agent::start(config).map_err(|e| NetError::Start(e.to_string()))?;
+        let agent = Agent::start(config, listeners).map_err(start)?;
         info!(
-            "mesh[I03] node {name}: ports {}; {} links, agents on TCP port {}; relay memory {memory} MiB (limit, never grows): chunks of {} KiB, \
+            "mesh[I03] node {name}: ports {}; {} links on {}; relay memory {memory} MiB (limit, never grows): chunks of {} KiB, \
              {entry_slots} slots a lane, {trunk_slots} a trunk and class, for {speed} Mbit/s",
             list(&ports),
             backend.name(),
-            settings.port,
+            if answers == settings.port {
+                format!("TCP port {answers}")
+            } else {
+                format!("TCP port {answers} (another process owns this node on port {})", settings.port)
+            },
             settings.chunk >> 10,
         );
         devices::tell(&name, &backend, known.as_ref().map_or(&[], |k| &k.topology.node(k.me).ports));
+        let job = job::number(settings.job.as_deref());
+        let mesh = match claim {
+            None => None,
+            Some(claim) => {
+                let declared = known.as_ref().map(|k| &k.topology.node(k.me).ports[..]);
+                let config = NodeConfig {
+                    id,
+                    name: name.clone(),
+                    relay,
+                    daemon: DAEMON.load(Ordering::Relaxed),
+                    looks_only: false,
+                    ports: devices::describe(&ports, &backend, declared.unwrap_or_default()),
+                    port: settings.port,
+                    job,
+                };
+                let serving = agent.clone();
+                let serve = Box::new(move |listeners| serving.serve(listeners));
+                Some(Mesh::start(config, claim, answers, serve).map_err(start)?)
+            }
+        };
         Ok(Self {
             name,
             key,
@@ -188,7 +177,9 @@ impl Node {
             backend,
             ports,
             control,
-            known,
+            knowledge: Knowledge::new(key, known, mesh),
+            job,
+            answers,
             turns: Mutex::default(),
         })
     }
@@ -203,8 +194,8 @@ impl Node {
         Handle {
             token,
             node: self.key,
-            topology: self.known.as_ref().map_or(0, |k| k.hash),
-            port: self.settings.port,
+            topology: self.knowledge.declared().map_or(0, |k| k.hash),
+            port: self.answers,
             ports: self.ports.clone(),
             control: self.control.clone(),
         }
@@ -212,110 +203,21 @@ impl Node {
 
     /// What people call the node of a handle.
     pub(crate) fn name_of(&self, handle: &Handle) -> String {
-        let known =
-            self.known.as_ref().and_then(|k| Some(k.topology.node(k.topology.node_by_key(handle.node)?).name.clone()));
+        let known = self.knowledge.now();
+        let known = known.and_then(|k| Some(k.topology.node(k.topology.node_by_key(handle.node)?).name.clone()));
         known.unwrap_or_else(|| handle.ports.first().map_or_else(|| "?".into(), |p| p.0.to_string()))
     }
 
     /// The node, or a port of it, that a leg comes from.
     pub(crate) fn name_of_port(&self, address: Ipv4Addr) -> String {
-        let known = self
-            .known
-            .as_ref()
-            .and_then(|k| Some(k.topology.node(k.topology.port_by_address(address)?.0).name.clone()));
+        let known = self.knowledge.now();
+        let known = known.and_then(|k| Some(k.topology.node(k.topology.port_by_address(address)?.0).name.clone()));
         known.unwrap_or_else(|| address.to_string())
-    }
-
-    /// The way of a new connection to a handle: over all rails if it is a neighbour, else by the equal routes that share no link, the next
-    /// of them first.
-    pub(crate) fn way_to(&self, handle: &Handle) -> Result<Way, NetError> {
-        let peer = self.name_of(handle);
-        let ours = self.known.as_ref().map_or(0, |k| k.hash);
-        if ours != 0 && handle.topology != 0 && ours != handle.topology {
-            return Err(NetError::OtherTopology { node: self.name.clone(), peer });
-        }
-        if handle.node == self.key {
-            let own = self.ports.first().map_or(Ipv4Addr::LOCALHOST, |p| p.0);
-            return Ok(self.way(vec![vec![HopAddr { from: own, to: own }]], self.name.clone()));
-        }
-        let lanes = self.neighbour_lanes(handle);
-        if !lanes.is_empty() {
-            return Ok(self.way(lanes, format!("{} - {peer}", self.name)));
-        }
-        self.relayed(handle, &peer)
-    }
-
-    fn neighbour_lanes(&self, handle: &Handle) -> Vec<Vec<HopAddr>> {
-        let shares = |a: Ipv4Addr, b: Ipv4Addr, prefix: u8| {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-            (u32::from(a) ^ u32::from(b)) & mask == 0
-        };
-        let mut lanes = Vec::new();
-        for &(own, prefix) in &self.ports {
-            let theirs = handle.ports.iter().find(|(a, p)| *p == prefix && shares(own, *a, prefix));
-            if let Some(&(to, _)) = theirs
-                && lanes.len() < self.settings.lanes
-            {
-                lanes.push(vec![HopAddr { from: own, to }]);
-            }
-        }
-        lanes
-    }
-
-    fn relayed(&self, handle: &Handle, peer: &str) -> Result<Way, NetError> {
-        let no_path = |hint| NetError::NoPath {
-            node: self.name.clone(),
-            peer: peer.to_owned(),
-            own: list(&self.ports),
-            theirs: list(&handle.ports),
-            hint,
-        };
-        let Some(known) = &self.known else {
-            return Err(no_path(
-                "they share no subnet, and without a topology file (NCCL_MESH_TOPOLOGY) no relay can be found",
-            ));
-        };
-        let to =
-            known.topology.node_by_key(handle.node).ok_or_else(|| no_path("the peer is not in the topology file"))?;
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            let turn = turns.entry(handle.node).or_default();
-            *turn += 1;
-            *turn - 1
-        };
-        let found = known.router.lanes_apart(known.me, to, turn, self.settings.lanes);
-        if found.is_empty() {
-            return Err(no_path(
-                "no sequence of cables between nodes that relay leads there (relay = false, max_relays, or a cable out)",
-            ));
-        }
-        let mut texts: Vec<String> = Vec::new();
-        let mut lanes = Vec::new();
-        for (route, lane) in &found {
-            let names: Vec<_> = route.nodes().iter().map(|n| known.topology.name(*n)).collect();
-            let text = names.join(" - ");
-            if texts.last() != Some(&text) {
-                texts.push(text);
-            }
-            lanes.push(lane.hops.iter().map(|h| HopAddr::new(h.from, h.to)).collect());
-        }
-        Ok(self.way(lanes, texts.join(" and ")))
-    }
-
-    fn way(&self, lanes: Vec<Vec<HopAddr>>, text: String) -> Way {
-        let speed = |hop: &HopAddr| {
-            let topology = &self.known.as_ref()?.topology;
-            topology.link(topology.link_between(hop.from, hop.to)?).speed_mbps
-        };
-        // A lane is as fast as its slowest link; where one is unknown, all count the same.
-        let slowest = |hops: &Vec<HopAddr>| hops.iter().map(speed).collect::<Option<Vec<_>>>()?.into_iter().min();
-        let weights = lanes.iter().map(slowest).collect::<Option<Vec<_>>>().unwrap_or_else(|| vec![1; lanes.len()]);
-        Way { lanes, weights, text }
     }
 
     /// Mbit/s of the slowest link of this node: as set, as its RDMA ports say, as the topology says, or what is usual.
     pub(crate) fn speed_mbps(&self) -> i32 {
-        speed(self.settings, self.known.as_ref(), &self.backend, Iterator::min).min(i32::MAX as u32) as i32
+        speed(self.settings, self.knowledge.now().as_deref(), &self.backend, Iterator::min).min(i32::MAX as u32) as i32
     }
 
     /// Adds to what was sent.
@@ -323,41 +225,6 @@ impl Node {
         let counter = if relayed { &self.sent.relayed } else { &self.sent.direct };
         // Relaxed: a statistic, read on its own.
         counter.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-impl Known {
-    fn read(path: &std::path::Path, name: Option<&str>, found: &[netdev::Address]) -> Result<Self, NetError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| NetError::TopologyFile { path: path.to_owned(), why: e.to_string() })?;
-        let topology = Topology::from_toml(&text).map_err(|problems| NetError::Topology {
-            problems: problems.iter().map(|p| format!("{p} ({})", path.display())).collect::<Vec<_>>().join("\n"),
-        })?;
-        let me = match name {
-            Some(name) => topology.node_by_name(name).ok_or_else(|| NetError::NoSuchNode {
-                name: name.to_owned(),
-                path: path.to_owned(),
-                nodes: topology.nodes().iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", "),
-            })?,
-            None => {
-                let mine = found.iter().filter(|a| !a.address.is_loopback());
-                mine.clone().find_map(|a| topology.port_by_address(a.address)).map(|(node, _)| node).ok_or_else(
-                    || NetError::NotInTopology {
-                        path: path.to_owned(),
-                        addresses: list(&mine.map(|a| (a.address, a.prefix)).collect::<Vec<_>>()),
-                    },
-                )?
-            }
-        };
-        let (router, hash) = (Router::new(&topology), topology.hash());
-        Ok(Self { topology, router, me, hash })
-    }
-
-    /// Classes that trunks need: one less than the relays of the longest route.
-    fn classes(&self) -> u8 {
-        let nodes = self.topology.nodes();
-        let longest = nodes.iter().flat_map(|to| self.router.distances(to.id)).flatten().max().unwrap_or(0);
-        longest.saturating_sub(2).clamp(1, 30) as u8
     }
 }
 

@@ -55,7 +55,15 @@ pub struct Settings {
     pub topology: Option<PathBuf>,
     /// `NODE`: this node's name in the topology; otherwise it is found by address.
     pub node: Option<String>,
-    /// `PORT`: TCP port of agents.
+    /// `PORTS`: ports of this node; otherwise those of the topology, or all that links can use.
+    pub ports: Option<String>,
+    /// `DISCOVERY`: whether neighbours are looked for.
+    pub discovery: bool,
+    /// `RELAY`: whether traffic of others may pass.
+    pub relay: bool,
+    /// `JOB`: name of the job; otherwise from what launchers set.
+    pub job: Option<String>,
+    /// `PORT`: TCP port of agents, and UDP port of beacons.
     pub port: u16,
     /// `GID_INDEX`: forced index; otherwise GIDs are found by address.
     pub gid_index: Option<u8>,

@@ -100,11 +100,22 @@ static TABLE: &[Setting] = &[
     row!("CONF", Kind::Path, "", "", "settings", conf, Value::Text(t) => Some(t.into()),
         "TOML file with further settings, names in lower case without the prefix. The environment wins. Unset: none."),
     row!("TOPOLOGY", Kind::Path, "", "", "agent", topology, Value::Text(t) => Some(t.into()),
-        "Topology file: nodes, their ports, which of them relay. Unset: only neighbours are reached, nobody relays."),
+        "Topology file: nodes, their ports, which of them relay; what is found is compared with it. Unset: the nodes find one another."),
     row!("NODE", Kind::Text, "", "", "agent", node, Value::Text(t) => Some(t),
-        "Name of this node in the topology. Unset: the node that has one of this host's addresses."),
+        "Name of this node, in the topology file if there is one. Unset: the node there that has one of this host's addresses, or the host's \
+         name; the host's machine id then says which node it is."),
+    row!("PORTS", Kind::Text, "", "", "agent", ports, Value::Text(t) => Some(t),
+        "Ports of this node, with commas: addresses or interfaces, an address with its prefix length if no interface has it \
+         (10.0.0.1/30). Unset: those of the topology file, or all that links can use."),
+    row!("DISCOVERY", Kind::Switch, "1", "", "agent", discovery, Value::Switch(b) => b,
+        "0: does not look for neighbours. Without a topology file only neighbours can be reached then."),
+    row!("RELAY", Kind::Switch, "1", "", "agent", relay, Value::Switch(b) => b,
+        "0: traffic of others does not pass this node. A topology file says so itself (relay = false)."),
+    row!("JOB", Kind::Text, "", "", "agent", job, Value::Text(t) => Some(t),
+        "Name of the job, the same for all its processes: they relay for each other where they can, so that no other job's end disturbs \
+         them. Unset: made from what torchrun, Slurm, Open MPI or PMIx set."),
     row!("PORT", number(1, 65535), "17917", "", "agent", port, Value::Number(n) => n as u16,
-        "TCP port of agents, the same on all nodes."),
+        "TCP port of agents and UDP port of beacons, the same on all nodes."),
     row!("GID_INDEX", number(0, 255), "", "", "verbs links", gid_index, Value::Number(n) => Some(n as u8),
         "Index of every port's GID table; an error if it is not the RoCE v2 GID of the port's address. Unset: found by address, as \
          indices move."),

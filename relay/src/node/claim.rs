@@ -69,9 +69,7 @@ impl Claim {
     pub(super) fn attempt(scope: &Scope) -> std::io::Result<Self> {
         match local::listen(&scope.0) {
             Ok(listener) => Ok(Self::Owner(listener, scope.clone())),
-            Err(e) if e.kind() == ErrorKind::AddrInUse => {
-                Ok(Self::Guest(local::connect(&scope.0)?, scope.clone()))
-            }
+            Err(e) if e.kind() == ErrorKind::AddrInUse => Ok(Self::Guest(local::connect(&scope.0)?, scope.clone())),
             Err(e) => Err(e),
         }
     }

@@ -176,7 +176,10 @@ impl Owner {
         while let Ok((stream, _)) = self.names.accept() {
             let full = self.clients.len() >= MAX_GUESTS;
             if full || stream.set_nonblocking(true).is_err() {
-                warn!("mesh[W75] node {}: a process of this host is turned away: {MAX_GUESTS} are here already", self.node);
+                warn!(
+                    "mesh[W75] node {}: a process of this host is turned away: {MAX_GUESTS} are here already",
+                    self.node
+                );
                 continue;
             }
             let id = self.fresh;

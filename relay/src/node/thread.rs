@@ -65,8 +65,18 @@ impl Runner {
         let scope = match &claim {
             Claim::Owner(_, scope) | Claim::Guest(_, scope) => scope.clone(),
         };
-        let mut runner =
-            Self { config, scope, role: Role::Nobody, agent, serve, unserved: false, poller, shared, looked: None, told: false };
+        let mut runner = Self {
+            config,
+            scope,
+            role: Role::Nobody,
+            agent,
+            serve,
+            unserved: false,
+            poller,
+            shared,
+            looked: None,
+            told: false,
+        };
         runner.become_(claim)?;
         Ok(runner)
     }
@@ -158,7 +168,10 @@ impl Runner {
             Ok(claim) => claim,
             Err(e) => {
                 if !std::mem::replace(&mut self.told, true) {
-                    info!("mesh[I10] node {}: the owner of this node neither answers nor is gone: {e}", self.config.name);
+                    info!(
+                        "mesh[I10] node {}: the owner of this node neither answers nor is gone: {e}",
+                        self.config.name
+                    );
                 }
                 return;
             }

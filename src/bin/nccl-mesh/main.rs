@@ -1,6 +1,8 @@
 //! `nccl-mesh`, the operator's command. Here are only the names of its commands; each has a module of its own.
 
+mod agent;
 mod bench;
+mod discover;
 mod env_cmd;
 mod fabric_args;
 mod rank_order;
@@ -33,11 +35,13 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Routes for all pairs or one, the load of every link, what breaks if one does
     Routes(routes::Args),
-    /// Check or print a topology
+    /// Check, find or print a topology
     #[command(subcommand)]
     Topology(topology::Command),
     /// An order of ranks that puts Ring on real cables
     RankOrder(rank_order::Args),
+    /// The daemon: owns this host's node, so that jobs may come and go, and relays for jobs that have no process here
+    Agent(agent::Args),
     /// The variables to set, and those set that contradict
     Env(env_cmd::Args),
 }
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Routes(args) => routes::run(&args),
         Command::Topology(command) => topology::run(&command),
         Command::RankOrder(args) => rank_order::run(&args),
+        Command::Agent(args) => agent::run(&args),
         Command::Env(args) => env_cmd::run(&args),
     }
 }

@@ -1,6 +1,7 @@
 //! `nccl-mesh topology validate|show`: the topology file's life, as far as it needs no running cluster. Runs on the
 //! command's main thread.
 
+use crate::discover;
 use crate::routes::{emit, fail};
 use crate::shape_args::{LoadError, ShapeArgs, load_file};
 use mesh_routing::render::summary;
@@ -20,6 +21,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Find the nodes and cables around this host, and write the topology file
+    Discover(discover::Args),
     /// Print nodes, ports and what joins them
     Show {
         #[command(flatten)]
@@ -50,6 +53,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
                 }
             }
         },
+        Command::Discover(args) => discover::run(args),
         Command::Show { shape, toml, json } => match shape.load(AddressPlan::default().base) {
             Ok(topology) if *toml => emit(&topology.to_toml()),
             Ok(topology) if *json => emit(

@@ -1,0 +1,280 @@
+//! What this process knows of the cluster: a topology with its routes, from a file, from what the nodes find, or from both.
+//!
+//! Any thread; not on the data path. Routes are made anew when the view changes, and serve connections that begin then; those that stand
+//! are left alone.
+//!
+//! A file names all nodes and cables, so its routes hold from the start. What was found and is gone again (a cable that is pulled, a node
+//! that has ended) is left out of them until it is back. Without a file there is only what is found.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mesh_link::netdev;
+use mesh_relay::discovery::{AgentAt, View};
+use mesh_relay::node::Mesh;
+use mesh_routing::{NodeId, Policy, Router, Topology};
+
+use super::NetError;
+use super::node::list;
+
+/// A topology with its routes, seen from this node.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) topology: Topology,
+    pub(super) router: Router,
+    pub(super) me: NodeId,
+    /// Of the file; 0 if there is none, as what is found may be another thing a moment later.
+    pub(super) hash: u64,
+    /// Links that were seen and are gone, by their ports.
+    pub(super) down: BTreeSet<[Ipv4Addr; 2]>,
+    /// The agents of the nodes found, by key: whether the one on the shared port is a daemon, and the others.
+    agents: HashMap<u64, (bool, Vec<AgentAt>)>,
+}
+
+impl Known {
+    /// From a topology file.
+    pub(super) fn read(path: &Path, name: Option<&str>, found: &[netdev::Address]) -> Result<Self, NetError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| NetError::TopologyFile { path: path.to_owned(), why: e.to_string() })?;
+        let topology = Topology::from_toml(&text).map_err(|problems| NetError::Topology {
+            problems: problems.iter().map(|p| format!("{p} ({})", path.display())).collect::<Vec<_>>().join("\n"),
+        })?;
+        let me = match name {
+            Some(name) => topology.node_by_name(name).ok_or_else(|| NetError::NoSuchNode {
+                name: name.to_owned(),
+                path: path.to_owned(),
+                nodes: topology.nodes().iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", "),
+            })?,
+            None => {
+                let mine = found.iter().filter(|a| !a.address.is_loopback());
+                mine.clone().find_map(|a| topology.port_by_address(a.address)).map(|(node, _)| node).ok_or_else(
+                    || NetError::NotInTopology {
+                        path: path.to_owned(),
+                        addresses: list(&mine.map(|a| (a.address, a.prefix)).collect::<Vec<_>>()),
+                    },
+                )?
+            }
+        };
+        let (router, hash) = (Router::new(&topology), topology.hash());
+        Ok(Self { topology, router, me, hash, down: BTreeSet::new(), agents: HashMap::new() })
+    }
+
+    /// From a view; `None` while this node is not in it.
+    fn found(view: &View, key: u64) -> Option<Self> {
+        let (topology, _) = view.topology(Policy::default());
+        let me = topology.node_by_key(key)?;
+        let router = Router::new(&topology);
+        Some(Self { topology, router, me, hash: 0, down: BTreeSet::new(), agents: agents(view) })
+    }
+
+    /// The file's, without what was seen and is gone.
+    fn without(declared: &Self, view: &View, seen: &Seen) -> Self {
+        let topology = declared.topology.clone();
+        let present = ends_of(view);
+        let down: BTreeSet<_> = seen.links.difference(&present).copied().collect();
+        let links: Vec<_> = down.iter().filter_map(|[a, b]| topology.link_between(*a, *b)).collect();
+        let gone = seen.nodes.iter().filter(|key| !view.nodes.contains_key(key));
+        let nodes: Vec<_> = gone.filter_map(|key| topology.node_by_key(*key)).collect();
+        let router = if links.is_empty() && nodes.is_empty() {
+            Router::new(&topology)
+        } else {
+            Router::avoiding(&topology, &links, &nodes)
+        };
+        Self { topology, router, me: declared.me, hash: declared.hash, down, agents: agents(view) }
+    }
+
+    /// Classes that trunks need: one less than the relays of the longest route.
+    pub(super) fn classes(&self) -> u8 {
+        let nodes = self.topology.nodes();
+        let longest = nodes.iter().flat_map(|to| self.router.distances(to.id)).flatten().max().unwrap_or(0);
+        longest.saturating_sub(2).clamp(1, 30) as u8
+    }
+
+    /// TCP port of the agent that relays for a job at a node; 0 is the one on the shared port. A job's own processes come before those of
+    /// others, so that it does not end with another job; a daemon comes before both.
+    pub(super) fn relay_port(&self, node: u64, job: u32) -> u16 {
+        match self.agents.get(&node) {
+            Some((false, agents)) if job != 0 => agents.iter().find(|agent| agent.job == job).map_or(0, |a| a.port),
+            _ => 0,
+        }
+    }
+}
+
+fn agents(view: &View) -> HashMap<u64, (bool, Vec<AgentAt>)> {
+    view.nodes.iter().map(|(key, node)| (*key, (node.daemon, node.agents.clone()))).collect()
+}
+
+fn ends_of(view: &View) -> BTreeSet<[Ipv4Addr; 2]> {
+    view.links.iter().map(|[a, b]| [a.address, b.address]).collect()
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    links: BTreeSet<[Ipv4Addr; 2]>,
+    nodes: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Latest {
+    generation: u64,
+    seen: Seen,
+    known: Option<Arc<Known>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Knowledge {
+    key: u64,
+    declared: Option<Arc<Known>>,
+    mesh: Option<Mesh>,
+    latest: Mutex<Latest>,
+}
+
+impl Knowledge {
+    pub(super) fn new(key: u64, declared: Option<Arc<Known>>, mesh: Option<Mesh>) -> Self {
+        let latest = Latest { known: declared.clone(), ..Latest::default() };
+        Self { key, declared, mesh, latest: Mutex::new(latest) }
+    }
+
+    /// The file's, if there is one.
+    pub(super) fn declared(&self) -> Option<&Arc<Known>> {
+        self.declared.as_ref()
+    }
+
+    /// Whether more may become known than now.
+    pub(super) fn may_grow(&self) -> bool {
+        self.declared.is_none() && self.mesh.is_some()
+    }
+
+    /// What is known now.
+    pub(super) fn now(&self) -> Option<Arc<Known>> {
+        let Some(mesh) = &self.mesh else { return self.declared.clone() };
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if mesh.generation() != latest.generation {
+            let snapshot = mesh.snapshot();
+            latest.generation = snapshot.generation;
+            latest.known = match &self.declared {
+                Some(declared) => {
+                    let view = &snapshot.view;
+                    latest.seen.links.extend(ends_of(view));
+                    latest.seen.nodes.extend(view.nodes.keys());
+                    Some(Arc::new(Known::without(declared, view, &latest.seen)))
+                }
+                None => Known::found(&snapshot.view, self.key).map(Arc::new),
+            };
+        }
+        latest.known.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mesh_relay::discovery::{AdvertPort, LinkEnd, ViewNode, key_of};
+    use mesh_routing::{AddressPlan, Shape};
+
+    /// The view that the nodes of a topology come to, but for the links between the ports named.
+    fn view(topology: &Topology, without: &[[Ipv4Addr; 2]], gone: &[&str]) -> View {
+        let mut view = View::default();
+        for node in topology.nodes().iter().filter(|node| !gone.contains(&node.name.as_str())) {
+            let port = |port: &mesh_routing::Port| AdvertPort {
+                address: port.address,
+                prefix: port.prefix,
+                up: true,
+                speed_mbps: 0,
+                mtu: 0,
+                rail: 0,
+                device: port.device.clone(),
+            };
+            let found = ViewNode {
+                id: node.name.clone(),
+                name: node.name.clone(),
+                relay: true,
+                daemon: false,
+                agents: vec![AgentAt { port: 40_000, job: 5 }, AgentAt { port: 40_001, job: 7 }],
+                features: 0,
+                ports: node.ports.iter().map(port).collect(),
+            };
+            view.nodes.insert(key_of(&node.name), found);
+        }
+        for link in topology.links() {
+            let mut ends = link.ends.map(|end| {
+                let node = topology.node(end.node);
+                LinkEnd { address: end.address, node: key_of(&node.name) }
+            });
+            ends.sort();
+            let both = ends.iter().all(|end| view.nodes.contains_key(&end.node));
+            if both && !without.contains(&[ends[0].address, ends[1].address]) {
+                view.links.insert(ends);
+            }
+        }
+        view
+    }
+
+    fn declared(topology: &Topology) -> Known {
+        let me = topology.node_by_name("node0").expect("it is there");
+        Known {
+            topology: topology.clone(),
+            router: Router::new(topology),
+            me,
+            hash: topology.hash(),
+            down: BTreeSet::new(),
+            agents: HashMap::new(),
+        }
+    }
+
+    fn hops(known: &Known, to: &str) -> Option<usize> {
+        known.router.distance(known.me, known.topology.node_by_name(to)?)
+    }
+
+    #[test]
+    fn a_cable_that_was_seen_and_is_gone_is_no_part_of_new_routes() {
+        let topology = Topology::from_shape(Shape::Ring, 6, 1, &AddressPlan::default()).expect("a ring");
+        let file = declared(&topology);
+        let whole = view(&topology, &[], &[]);
+        let first = whole.links.iter().next().map(|[a, b]| [a.address, b.address]).expect("a link");
+        let mut seen = Seen::default();
+        // given a cable that has never been seen, then the file is believed: its other end may just be starting
+        let cut = view(&topology, &[first], &[]);
+        seen.links.extend(ends_of(&cut));
+        assert_eq!(hops(&Known::without(&file, &cut, &seen), "node1"), Some(1));
+        // given one that was seen, when it is gone, then routes go the other way round, and come back with it
+        seen.links.extend(ends_of(&whole));
+        let without = Known::without(&file, &cut, &seen);
+        assert_eq!((hops(&without, "node1"), without.down.len(), without.hash), (Some(5), 1, file.hash));
+        assert_eq!(hops(&Known::without(&file, &whole, &seen), "node1"), Some(1));
+    }
+
+    #[test]
+    fn a_node_that_is_gone_relays_nothing() {
+        let topology = Topology::from_shape(Shape::Ring, 6, 1, &AddressPlan::default()).expect("a ring");
+        let file = declared(&topology);
+        let mut seen = Seen::default();
+        let whole = view(&topology, &[], &[]);
+        seen.links.extend(ends_of(&whole));
+        seen.nodes.extend(whole.nodes.keys());
+        assert_eq!(hops(&Known::without(&file, &whole, &seen), "node2"), Some(2));
+        let known = Known::without(&file, &view(&topology, &[], &["node1"]), &seen);
+        assert_eq!(hops(&known, "node2"), Some(4));
+    }
+
+    #[test]
+    fn what_is_found_is_a_topology_and_says_whom_a_job_relays_by() {
+        let topology = Topology::from_shape(Shape::Line, 4, 1, &AddressPlan::default()).expect("a line");
+        let mut found = view(&topology, &[], &[]);
+        // given a node that is not in the view, then nothing is known
+        assert!(Known::found(&found, key_of("stranger")).is_none());
+        let known = Known::found(&found, key_of("node0")).expect("it is there");
+        assert_eq!((hops(&known, "node3"), known.hash), (Some(3), 0));
+        // then a job relays by its own process, and by the one on the shared port where it has none, or where it has no name
+        let via = key_of("node1");
+        assert_eq!((known.relay_port(via, 7), known.relay_port(via, 9), known.relay_port(via, 0)), (40_001, 0, 0));
+        assert_eq!(known.relay_port(key_of("stranger"), 7), 0);
+        // given a daemon there, then by it
+        found.nodes.get_mut(&via).expect("it is there").daemon = true;
+        let known = Known::found(&found, key_of("node0")).expect("it is there");
+        assert_eq!(known.relay_port(via, 7), 0);
+    }
+}
