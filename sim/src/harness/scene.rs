@@ -140,7 +140,7 @@ impl Block {
 }
 
 /// How folders of runs begin; the process's number and a serial number follow.
-const FOLDER: &str = "nccl-mesh-sim-";
+pub(super) const FOLDER: &str = "nccl-mesh-sim-";
 
 /// Removes folders of runs that were killed and could not do it themselves.
 fn sweep(parent: &Path) {

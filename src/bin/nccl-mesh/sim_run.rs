@@ -28,8 +28,8 @@ pub(crate) enum Command {
     /// Removes the network namespaces of `sim run --netns`, which starts it, when that has ended
     #[command(hide = true)]
     Keeper {
-        /// How their names begin
-        prefix: String,
+        /// Its process
+        run: u32,
     },
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Args {
 pub(crate) fn run_command(command: Command) -> ExitCode {
     match command {
         Command::Node => run_node(),
-        Command::Keeper { prefix } => run_keeper(&prefix),
+        Command::Keeper { run } => run_keeper(run),
         Command::Run(args) => match arguments(*args) {
             Err(message) => fail(&format!("mesh[E30] {message}")),
             Ok(args) => sim_run(&args),

@@ -1,4 +1,4 @@
-//! The process that outlives a run, whatever becomes of it, and removes its namespaces.
+//! The process that outlives a run, whatever becomes of it, and removes its namespaces and files.
 //!
 //! It waits for the end of its standard input, which the run holds open: so it notices also that the run was killed. All removing
 //! is done here, in order or not. Should it be killed too, every later run looks for namespaces of runs that are gone.
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::ip::Ip;
 use super::{NetnsError, layout};
+use crate::harness::{scene, verbs};
 
 /// Where `ip` keeps names of namespaces.
 const NAMES: &str = "/var/run/netns";
@@ -29,14 +30,14 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Starts it, before there is anything to remove.
-    pub(super) fn start(ip: &Ip, prefix: &str) -> Result<Self, NetnsError> {
+    pub(super) fn start(ip: &Ip, run: u32) -> Result<Self, NetnsError> {
         let mut command = Command::new(std::env::current_exe().map_err(NetnsError::Keeper)?);
-        command.args(["sim", "keeper", prefix]);
+        command.args(["sim", "keeper", &run.to_string()]);
         // A group of its own: what a terminal or a shell sends to the run's must not end it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.spawn().map_err(NetnsError::Keeper)?;
         let pipe = child.stdin.take();
-        Ok(Self { ip: ip.clone(), prefix: prefix.to_owned(), child, pipe })
+        Ok(Self { ip: ip.clone(), prefix: layout::prefix(run), child, pipe })
     }
 }
 
@@ -49,19 +50,21 @@ impl Drop for Keeper {
     }
 }
 
-/// The keeper of the run whose namespaces begin with `prefix`; the hidden command `nccl-mesh sim keeper`.
+/// The keeper of the run that is this process; the hidden command `nccl-mesh sim keeper`.
 #[must_use]
-pub fn run_keeper(prefix: &str) -> ExitCode {
+pub fn run_keeper(run: u32) -> ExitCode {
     // An error is an end too.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    let prefix = layout::prefix(run);
     let Ok(ip) = Ip::find() else {
         eprintln!("mesh[E31] {}; namespaces {prefix}* stay", NetnsError::NoIp);
         return ExitCode::FAILURE;
     };
     for _ in 0..ROUNDS {
-        remove(&ip, prefix);
+        remove(&ip, &prefix);
+        remove_files(run);
         std::thread::sleep(PAUSE);
-        if names(|name| name.starts_with(prefix)).is_empty() {
+        if names(|name| name.starts_with(&prefix)).is_empty() {
             return ExitCode::SUCCESS;
         }
     }
@@ -91,6 +94,20 @@ fn remove(ip: &Ip, prefix: &str) {
     }
     for name in &names {
         let _ = ip.run(&["netns", "del", name]);
+    }
+}
+
+/// Removes the folders of a run; one that ended in order has none.
+fn remove_files(run: u32) {
+    let places = [(std::env::temp_dir(), scene::FOLDER), (verbs::SHARED.into(), verbs::FOLDER)];
+    for (place, start) in places {
+        let start = format!("{start}{run}-");
+        for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&start)) {
+                // What cannot be removed harms no later run.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 

@@ -28,7 +28,6 @@ const ROCE_HEADERS: u32 = 96;
 /// Names and addresses; the rest follows from the topology.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    prefix: String,
     namespaces: Vec<String>,
     bridges: String,
     block: Subnet,
@@ -68,11 +67,7 @@ impl Layout {
         }
         let prefix = prefix(process);
         let namespaces = (0..nodes).map(|node| format!("{prefix}node{node}")).collect();
-        Ok(Self { namespaces, bridges: format!("{prefix}bridges"), prefix, block: free_block(topology)? })
-    }
-
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
+        Ok(Self { namespaces, bridges: format!("{prefix}bridges"), block: free_block(topology)? })
     }
 
     pub(super) fn namespace(&self, node: usize) -> &str {

@@ -85,8 +85,9 @@ impl Netns {
         ip::check_rights()?;
         let ip = Ip::find()?;
         keeper::sweep(&ip);
-        let layout = Layout::of(topology, std::process::id())?;
-        let keeper = Keeper::start(&ip, layout.prefix())?;
+        let run = std::process::id();
+        let layout = Layout::of(topology, run)?;
+        let keeper = Keeper::start(&ip, run)?;
         ip.batch(None, &layout.making(topology))?;
         for (namespace, lines) in layout.inside(topology) {
             ip.batch(Some(namespace), &lines)?;
