@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::abi::{IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_QPS_RTS};
+use crate::abi::{IBV_EVENT_GID_CHANGE, IBV_QPS_RTS};
 use crate::engine::{Fabric, FabricError};
-use crate::shared::layout::{MAX_CONTEXTS, MAX_QPS, NO_GID, PortCell};
+use crate::shared::layout::{MAX_QPS, NO_GID, PortCell};
 use crate::surface::gids;
 
 /// The control of one fabric.
@@ -95,17 +95,17 @@ impl Control {
             return Err(ControlError::NoCable { a, b });
         }
         for end in ends {
-            self.set_carrier(end, up);
+            self.fabric.set_carrier(end, up);
         }
         Ok(())
     }
 
-    /// Takes one port's carrier or gives it back: a cable of a switch, for one.
+    /// Takes one port's carrier or gives it back: a cable of a switch, for one. A port that has a netdev's carrier gets that again.
     ///
     /// # Errors
     /// No such port.
     pub fn set_port(&self, address: Ipv4Addr, up: bool) -> Result<(), ControlError> {
-        self.set_carrier(self.find(address)?, up);
+        self.fabric.set_carrier(self.find(address)?, up);
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Control {
             return Err(ControlError::NoIndex { index });
         }
         self.cell(port).gid.store(index - 1, Ordering::Release);
-        self.tell(port, IBV_EVENT_GID_CHANGE);
+        self.fabric.tell(port, IBV_EVENT_GID_CHANGE);
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Control {
     pub fn take_gid(&self, address: Ipv4Addr) -> Result<(), ControlError> {
         let port = self.find(address)?;
         self.cell(port).gid.store(NO_GID, Ordering::Release);
-        self.tell(port, IBV_EVENT_GID_CHANGE);
+        self.fabric.tell(port, IBV_EVENT_GID_CHANGE);
         Ok(())
     }
 
@@ -210,26 +210,5 @@ impl Control {
 
     fn cell(&self, port: usize) -> &PortCell {
         &self.fabric.shared.tables().ports[port]
-    }
-
-    fn set_carrier(&self, port: usize, up: bool) {
-        let down = u32::from(!up);
-        if self.cell(port).down.swap(down, Ordering::SeqCst) == down {
-            return;
-        }
-        self.tell(port, if up { IBV_EVENT_PORT_ACTIVE } else { IBV_EVENT_PORT_ERR });
-    }
-
-    /// Sends an asynchronous event to all who have the port's device open.
-    fn tell(&self, port: usize, event: u32) {
-        let tables = self.fabric.shared.tables();
-        let used = (tables.contexts_high.load(Ordering::Acquire) as usize).min(MAX_CONTEXTS);
-        for context in &tables.contexts[..used] {
-            let open = context.owner.load(Ordering::Acquire) != 0;
-            if open && context.port.load(Ordering::Relaxed) as usize == port {
-                let fifo = context.fifo.load(Ordering::Acquire);
-                self.fabric.wakers.wake(&self.fabric.shared, fifo, [u64::from(event), 1]);
-            }
-        }
     }
 }

@@ -12,6 +12,7 @@
 //! strict on                        # or: off
 //! unreachable-delay 0              # ms that the change of a queue pair towards an uncabled GID takes
 //! wake-delay 0                     # ns from a completion to the event that wakes who sleeps because of it
+//! netdev 10.0.0.1 port0           # the port has its carrier while this netdev of its process's network namespace has
 //! ```
 //!
 //! and the faults of [`faults`]: `mtu`, `gids`, `down`, `uncable`, `memlock`.
@@ -54,6 +55,8 @@ pub struct PortPlan {
     pub gids: Gids,
     /// Without carrier from the start.
     pub down: bool,
+    /// The netdev that its carrier is that of.
+    pub netdev: Option<String>,
 }
 
 /// A fabric as its file describes it.
@@ -92,8 +95,8 @@ pub struct PlanError {
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum PlanFault {
     #[error(
-        "unknown statement {word:?}: port, cable, switch, engine, latency, strict, unreachable-delay, wake-delay, mtu, gids, down, \
-         uncable or memlock"
+        "unknown statement {word:?}: port, cable, switch, engine, latency, strict, unreachable-delay, wake-delay, netdev, mtu, gids, \
+         down, uncable or memlock"
     )]
     Unknown { word: String },
     #[error("{statement} needs {needs}")]
@@ -138,6 +141,8 @@ impl Plan {
             ["cable", ..] => Err(PlanFault::Shape { statement: "cable", needs: "two addresses" }),
             ["switch", ports @ ..] if !ports.is_empty() => self.segment(ports),
             ["switch"] => Err(PlanFault::Shape { statement: "switch", needs: "addresses" }),
+            ["netdev", address, name] => self.netdev(address, name),
+            ["netdev", ..] => Err(PlanFault::Shape { statement: "netdev", needs: "an address and a name" }),
             ["engine", name] => {
                 self.engine = match *name {
                     "inline" => Engine::Inline,
@@ -196,7 +201,27 @@ impl Plan {
             return Err(PlanFault::TwiceDevice { node: node.to_owned(), device: device.to_owned() });
         }
         let (node, device) = (node.to_owned(), device.to_owned());
-        self.ports.push(PortPlan { node, device, address, rate, mtu: 4096, gids: Gids::All, down: false });
+        self.ports.push(PortPlan {
+            node,
+            device,
+            address,
+            rate,
+            mtu: 4096,
+            gids: Gids::All,
+            down: false,
+            netdev: None,
+        });
+        Ok(())
+    }
+
+    fn netdev(&mut self, address: &str, name: &str) -> Result<(), PlanFault> {
+        let address: Ipv4Addr = address.parse().map_err(|_| value(address, "an IPv4 address"))?;
+        let port = self.find(address).ok_or(PlanFault::NoPort { address })?;
+        // What the kernel takes as a name; others would also lead out of its folder.
+        if name.len() >= 16 || name.contains('/') || name.starts_with('.') {
+            return Err(value(name, "a name of a netdev"));
+        }
+        self.ports[port].netdev = Some(name.to_owned());
         Ok(())
     }
 
@@ -253,7 +278,8 @@ mod tests {
     fn reads_every_statement() {
         // given a file with all statements, when it is read
         let text = format!(
-            "{PAIR}port c m0 10.0.1.1 1G\nswitch 10.0.0.2 10.0.1.1\nengine clock\nstrict on\nlatency 7\nwake-delay 9\n"
+            "{PAIR}port c m0 10.0.1.1 1G\nswitch 10.0.0.2 10.0.1.1\nengine clock\nstrict on\nlatency 7\nwake-delay 9\n\
+             netdev 10.0.0.2 port1\n"
         );
         let plan = Plan::parse(&text).expect("well formed");
         // then ports, segments and settings are as written
@@ -262,6 +288,7 @@ mod tests {
         assert_eq!(plan.segments, [vec![0, 1], vec![1, 2]]);
         assert_eq!((plan.engine, plan.strict, plan.latency_ns), (Engine::Clock, true, 7));
         assert_eq!(plan.wake_delay_ns, 9);
+        assert_eq!((plan.ports[0].netdev.as_deref(), plan.ports[1].netdev.as_deref()), (None, Some("port1")));
         assert!(plan.cabled(0, 1) && plan.cabled(2, 1) && plan.cabled(0, 0) && !plan.cabled(0, 2));
     }
 
@@ -282,6 +309,8 @@ mod tests {
             ("latency", "one value"),
             ("wake-delay soon", "nanoseconds"),
             ("strict maybe", "on or off"),
+            ("port a m0 10.0.0.1 1G\nnetdev 10.0.0.1 ../lo", "a name of a netdev"),
+            ("netdev 10.0.0.1", "an address and a name"),
         ];
         for (text, wanted) in cases {
             let told = Plan::parse(text).expect_err(text).to_string();

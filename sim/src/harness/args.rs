@@ -1,9 +1,8 @@
-//! What `nccl-mesh sim run` is asked to do, and how sizes and faults are written.
+//! What `nccl-mesh sim run` is asked to do, and how sizes are written.
 //!
 //! Pure. Any thread.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use thiserror::Error;
 
 use super::bench::BenchArgs;
 use super::collective::{Algo, Collective};
+pub use super::fault::{Cable, Fault, FaultKind};
 use super::program::ELEMENT;
 
 /// What the simulated links are made of.
@@ -100,6 +100,8 @@ pub struct RunArgs {
     pub topology: Topology,
     /// Whether the ports are this machine's own, with the topology's addresses: no make-believe fabric, no soft verbs.
     pub real_ports: bool,
+    /// Whether every node has a network namespace of its own, with the topology's addresses on interfaces of the kernel.
+    pub netns: bool,
     /// What links are made of.
     pub link: LinkKind,
     /// What is run.
@@ -126,22 +128,6 @@ pub struct RunArgs {
     pub json: bool,
 }
 
-/// Something that goes wrong on purpose.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// How long after the start.
-    pub at: Duration,
-    /// What.
-    pub what: FaultKind,
-}
-
-/// Kinds of faults.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// The node of this name never starts.
-    Absent(String),
-}
-
 /// Arguments that mean nothing.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum ArgsError {
@@ -152,34 +138,23 @@ pub enum ArgsError {
     #[error("size {0:?} is not a number of bytes such as 0, 4, 8K, 1M, 1G")]
     Size(String),
     /// A fault that is none.
-    #[error("unknown fault {0:?}; known: \"0 absent NODE\" (the node never starts)")]
+    #[error(
+        "unknown fault {0:?}; known: \"0 absent NODE\" (the node never starts), and with --netns \"WHEN cut A B [RAIL]\", \
+         \"WHEN mend A B [RAIL]\" and \"WHEN kill NODE\", with WHEN such as 0, 2, 1.5s or 500ms"
+    )]
+    UnknownFault(String),
+    /// A fault that does not fit the topology.
+    #[error("fault {0}")]
     Fault(String),
+    /// A fault that this fabric cannot have.
+    #[error("fault \"{0}\" needs --netns")]
+    NeedsNetns(String),
     /// A measurement that cannot be made.
     #[error("{0}")]
     Bench(String),
     /// A rank order that does not fit the topology.
     #[error("rank order: {0}")]
     RankOrder(String),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FaultKind::Absent(node) = &self.what;
-        write!(f, "{} absent {node}", self.at.as_secs())
-    }
-}
-
-impl FromStr for Fault {
-    type Err = ArgsError;
-
-    /// Reads `WHEN WHAT`.
-    fn from_str(text: &str) -> Result<Self, ArgsError> {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        match words[..] {
-            ["0" | "0s", "absent", node] => Ok(Self { at: Duration::ZERO, what: FaultKind::Absent(node.to_owned()) }),
-            _ => Err(ArgsError::Fault(text.to_owned())),
-        }
-    }
 }
 
 /// Reads a list of sizes such as `0,4,8K,1M,64M`; K, M and G are powers of 1024.
@@ -247,17 +222,6 @@ mod tests {
             assert!(matches!(parse_sizes(wrong), Err(ArgsError::Size(_))), "{wrong}");
         }
         assert_eq!(parse_sizes("16G"), Ok(vec![16 << 30]));
-    }
-
-    #[test]
-    fn only_known_faults_are_taken() {
-        let fault = "0 absent node2".parse::<Fault>().expect("known");
-        assert_eq!(fault.what, FaultKind::Absent("node2".to_owned()));
-        assert_eq!(fault.to_string(), "0 absent node2");
-        for wrong in ["", "absent node2", "1 absent node2", "0 absent", "0 cut node0 node1", "0 absent a b"] {
-            let error = wrong.parse::<Fault>().expect_err(wrong);
-            assert!(error.to_string().contains("known: \"0 absent NODE\""), "{error}");
-        }
     }
 
     #[test]

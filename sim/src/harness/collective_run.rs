@@ -199,13 +199,11 @@ pub(super) fn node_limit(timeout: Duration) -> Duration {
 /// A fault names a node that does not exist.
 pub(super) fn absent_nodes(args: &RunArgs, names: &[String]) -> Result<Vec<usize>, ArgsError> {
     let place = |fault: &super::args::Fault| {
-        let FaultKind::Absent(name) = &fault.what;
-        names
-            .iter()
-            .position(|other| other == name)
-            .ok_or_else(|| ArgsError::Fault(format!("{fault}: no node {name}; nodes are {}", names.join(", "))))
+        let FaultKind::Absent(name) = &fault.what else { return None };
+        let place = names.iter().position(|other| other == name);
+        Some(place.ok_or_else(|| ArgsError::Fault(format!("{fault}: no node {name}; nodes are {}", names.join(", ")))))
     };
-    args.faults.iter().map(place).collect()
+    args.faults.iter().filter_map(place).collect()
 }
 
 #[cfg(test)]

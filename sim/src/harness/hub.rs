@@ -84,7 +84,7 @@ impl Hub {
                 seat.over = true;
             } else {
                 let (ours, theirs) = UnixStream::pair()?;
-                let mut command = node_command(args)?;
+                let mut command = node_command(args, scene, node)?;
                 scene.enter(&mut command, node);
                 command.stdin(Stdio::from(OwnedFd::from(theirs)));
                 let output = Output { prefix: true, shown: shown(), own_stdout: false };
@@ -258,15 +258,15 @@ impl Hub {
     }
 }
 
-fn node_command(args: &RunArgs) -> io::Result<Command> {
+fn node_command(args: &RunArgs, scene: &Scene, node: usize) -> io::Result<Command> {
     match &args.node_program[..] {
         [] => {
-            let mut command = Command::new(std::env::current_exe()?);
+            let mut command = scene.program(node, std::env::current_exe()?.as_os_str());
             command.args(["sim", "node"]);
             Ok(command)
         }
         [program, rest @ ..] => {
-            let mut command = Command::new(program);
+            let mut command = scene.program(node, program);
             command.args(rest);
             Ok(command)
         }

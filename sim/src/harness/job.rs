@@ -4,7 +4,7 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -112,7 +112,7 @@ fn start_all(
             continue;
         }
         let name = &scene.names()[node];
-        let mut command = Command::new(program);
+        let mut command = scene.program(node, program);
         command.args(arguments).stdin(Stdio::null());
         command
             .env("RANK", rank.to_string())
@@ -120,7 +120,7 @@ fn start_all(
             .env("LOCAL_RANK", "0")
             .env("NCCL_HOSTID", name)
             .env("NCCL_SOCKET_IFNAME", "lo")
-            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_ADDR", scene.meeting_address(order[0]).to_string())
             .env("MASTER_PORT", master_port.to_string());
         if job.plugin {
             command.env("NCCL_NET_PLUGIN", scene.plugin()).env("NCCL_NET", "Mesh");

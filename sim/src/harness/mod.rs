@@ -1,5 +1,5 @@
-//! The harness behind `nccl-mesh sim` and `nccl-mesh bench`: one process a node on this machine, on a make-believe fabric or on ports that
-//! it has.
+//! The harness behind `nccl-mesh sim` and `nccl-mesh bench`: one process a node on this machine, on a make-believe fabric, in network
+//! namespaces joined by virtual cables, or on ports that it has.
 //!
 //! [`run`] starts the nodes, on a make-believe fabric each with the preloaded library that lets only cabled ports talk, and runs either a
 //! collective that is checked byte by byte, or a measurement of one connection ([`bench`](mod@bench)), or a command of the user's. A collective goes through the plugin's C interface exactly as NCCL would
@@ -19,9 +19,11 @@ mod connect;
 pub mod content;
 mod counters;
 pub mod executor;
+mod fault;
 mod hub;
 mod job;
 pub mod messages;
+pub mod netns;
 mod node;
 mod patience;
 mod plugin_ends;
@@ -38,11 +40,12 @@ mod tests;
 
 use std::io::Write;
 
-pub use args::{ArgsError, CollectiveArgs, Fault, FaultKind, JobArgs, LinkKind, RunArgs, Work, parse_sizes};
+pub use args::{ArgsError, Cable, CollectiveArgs, Fault, FaultKind, JobArgs, LinkKind, RunArgs, Work, parse_sizes};
 pub use bench::{BenchArgs, BenchReport, Pin};
 pub use collective::{Algo, Collective, NameError};
 pub use collective_run::{CollectiveReport, IdleReport};
 pub use job::{JobReport, JobRow};
+pub use netns::run_keeper;
 pub use node::run_node;
 pub use report::RowReport;
 pub use scene::SceneError;
@@ -69,6 +72,15 @@ impl Report {
             Self::Collective(report) => &report.problems,
             Self::Job(report) => &report.problems,
             Self::Bench(report) => &report.problems,
+        }
+    }
+
+    /// Adds causes that no node knows of.
+    fn add(&mut self, causes: Vec<String>) {
+        match self {
+            Self::Collective(report) => report.problems.extend(causes),
+            Self::Job(report) => report.problems.extend(causes),
+            Self::Bench(report) => report.problems.extend(causes),
         }
     }
 
@@ -109,9 +121,12 @@ pub enum RunError {
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<Report, RunError> {
     sys::catch_stop_signals();
     let scene = Scene::set_up(args)?;
-    match &args.work {
-        Work::Collective(asked) => Ok(Report::Collective(collective_run::run(args, asked, &scene, out)?)),
-        Work::Job(job) => Ok(Report::Job(job::run(args, job, &scene, out)?)),
-        Work::Bench(asked) => Ok(Report::Bench(bench::run(args, asked, scene, out)?)),
-    }
+    let faults = netns::Faults::begin(&args.faults, &args.topology, scene.netns())?;
+    let mut report = match &args.work {
+        Work::Collective(asked) => Report::Collective(collective_run::run(args, asked, &scene, out)?),
+        Work::Job(job) => Report::Job(job::run(args, job, &scene, out)?),
+        Work::Bench(asked) => Report::Bench(bench::run(args, asked, scene, out)?),
+    };
+    report.add(faults.end());
+    Ok(report)
 }

@@ -2,6 +2,7 @@
 //!
 //! Lives on the thread that runs the harness. Everything is gone when the [`Scene`] is dropped.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,6 +14,7 @@ use mesh_routing::Topology;
 use thiserror::Error;
 
 use super::args::{LinkKind, RunArgs, Work};
+use super::netns::{MANAGEMENT, Netns, NetnsError};
 use super::verbs::SoftVerbs;
 
 /// The port that a run listens on to hold its block of loopback addresses.
@@ -42,6 +44,9 @@ pub enum SceneError {
         /// Ports of the topology.
         ports: usize,
     },
+    /// There are no network namespaces.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
     /// A file of the build is missing.
     #[error("{file} is not beside this program (looked in {looked_in}); build it or name it with an option")]
     NoFile {
@@ -135,7 +140,7 @@ impl Block {
 }
 
 /// How folders of runs begin; the process's number and a serial number follow.
-const FOLDER: &str = "nccl-mesh-sim-";
+pub(super) const FOLDER: &str = "nccl-mesh-sim-";
 
 /// Removes folders of runs that were killed and could not do it themselves.
 fn sweep(parent: &Path) {
@@ -192,6 +197,8 @@ enum Fabric {
         verbs: Option<SoftVerbs>,
         _block: Block,
     },
+    /// Network namespaces, a veth pair a cable.
+    Netns { netns: Netns, verbs: Option<SoftVerbs> },
     /// Ports that this machine has, with whatever joins them.
     Real,
 }
@@ -210,6 +217,18 @@ impl Fabric {
             node.ports.iter().map(|port| port.address.to_string()).collect::<Vec<_>>().join(",")
         };
         Ok(Self::MakeBelieve { library, file, own: topology.nodes().iter().map(own).collect(), verbs, _block: block })
+    }
+
+    fn netns(args: &RunArgs) -> Result<Self, SceneError> {
+        let topology = &args.topology;
+        let netns = Netns::create(topology)?;
+        // The caller's statements come last, so that they win.
+        let statements = [&Netns::soft_verbs(topology)[..], &args.soft_verbs_set].concat();
+        let verbs = match args.link {
+            LinkKind::Tcp => None,
+            LinkKind::Verbs => Some(SoftVerbs::create(args.soft_verbs.as_deref(), topology, &statements)?),
+        };
+        Ok(Self::Netns { netns, verbs })
     }
 
     /// Looks whether this machine has every port. A node that lacks one would say so too, but only once it runs.
@@ -237,6 +256,12 @@ impl Fabric {
                     preload.push(others);
                 }
                 command.env("LD_PRELOAD", preload).env("MESH_FABRIC", file).env("MESH_FABRIC_NODE", &own[node]);
+                if let Some(verbs) = verbs {
+                    verbs.enter(command, name);
+                }
+            }
+            Self::Netns { verbs, .. } => {
+                command.env_remove("MESH_FABRIC").env_remove("MESH_SOFT_VERBS").env("NCCL_SOCKET_IFNAME", MANAGEMENT);
                 if let Some(verbs) = verbs {
                     verbs.enter(command, name);
                 }
@@ -282,7 +307,11 @@ impl Scene {
             _ => find_beside(args.plugin.as_deref(), PLUGIN_FILE)?,
         };
         let folder = Folder::create()?;
-        let fabric = if args.real_ports { Fabric::real(topology)? } else { Fabric::make_believe(args, &folder)? };
+        let fabric = match (args.real_ports, args.netns) {
+            (true, _) => Fabric::real(topology)?,
+            (false, true) => Fabric::netns(args)?,
+            (false, false) => Fabric::make_believe(args, &folder)?,
+        };
         let topology_file = folder.write("topology.toml", &topology.to_toml())?;
         Ok(Self {
             names: topology.nodes().iter().map(|node| node.name.clone()).collect(),
@@ -320,6 +349,24 @@ impl Scene {
     pub(super) fn prepare_to_measure(&mut self, relay_cores: Vec<usize>) {
         self.measures = true;
         self.relay_cores = relay_cores;
+    }
+
+    /// The network namespaces, if nodes are in such.
+    pub(super) const fn netns(&self) -> Option<&Netns> {
+        match &self.fabric {
+            Fabric::Netns { netns, .. } => Some(netns),
+            _ => None,
+        }
+    }
+
+    /// A command that runs a program where `node` is.
+    pub(super) fn program(&self, node: usize, program: &OsStr) -> Command {
+        self.netns().map_or_else(|| Command::new(program), |netns| netns.program(node, program))
+    }
+
+    /// Where all nodes can reach `node`, however they are cabled.
+    pub(super) fn meeting_address(&self, node: usize) -> Ipv4Addr {
+        self.netns().map_or(Ipv4Addr::LOCALHOST, |netns| netns.management_address(node))
     }
 
     /// Puts a process of `node` on the fabric.

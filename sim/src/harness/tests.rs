@@ -20,6 +20,7 @@ fn args(work: Work) -> RunArgs {
     RunArgs {
         topology: Topology::from_shape(Shape::Ring, 3, 1, &AddressPlan::default()).expect("a ring"),
         real_ports: false,
+        netns: false,
         link: LinkKind::Tcp,
         work,
         rank_order: Vec::new(),

@@ -13,7 +13,9 @@ use super::args::LinkKind;
 use super::scene::SceneError;
 
 /// Where the devices' shared memory lies.
-const SHARED: &str = "/dev/shm";
+pub(super) const SHARED: &str = "/dev/shm";
+/// How folders of runs begin there; the process's number and a serial number follow.
+pub(super) const FOLDER: &str = "nccl-mesh-verbs-";
 /// Mbit/s of a port whose topology names none.
 const USUAL_MBPS: u32 = 100_000;
 
@@ -45,7 +47,7 @@ impl SoftVerbs {
         // Unique among runs of this machine: the process, and a serial number within it.
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let folder = Path::new(SHARED).join(format!("nccl-mesh-verbs-{}-{serial}", std::process::id()));
+        let folder = Path::new(SHARED).join(format!("{FOLDER}{}-{serial}", std::process::id()));
         let write = |path: &Path, outcome: std::io::Result<()>| {
             outcome.map_err(|source| SceneError::Write { path: path.to_owned(), source })
         };

@@ -35,6 +35,7 @@ impl FabricArgs {
         RunArgs {
             topology,
             real_ports: false,
+            netns: false,
             link: self.link.unwrap_or_else(|| usual_link(self.soft_verbs.as_deref())),
             work,
             rank_order: Vec::new(),

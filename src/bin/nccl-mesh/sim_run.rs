@@ -6,7 +6,7 @@ use crate::routes::fail;
 use crate::shape_args::ShapeArgs;
 use mesh_routing::AddressPlan;
 use mesh_sim::harness::{
-    Algo, Collective, CollectiveArgs, Fault, JobArgs, LinkKind, RunArgs, Work, parse_sizes, run, run_node,
+    Algo, Collective, CollectiveArgs, Fault, JobArgs, LinkKind, RunArgs, Work, parse_sizes, run, run_keeper, run_node,
 };
 use std::ffi::OsString;
 use std::io;
@@ -25,6 +25,12 @@ pub(crate) enum Command {
     /// A node of `sim run` or `bench`, which start it
     #[command(hide = true)]
     Node,
+    /// Removes the network namespaces of `sim run --netns`, which starts it, when that has ended
+    #[command(hide = true)]
+    Keeper {
+        /// Its process
+        run: u32,
+    },
 }
 
 /// Options of `nccl-mesh sim run`.
@@ -38,6 +44,10 @@ pub(crate) struct Args {
     /// fabric and no soft verbs. What joins the ports is the machine's affair
     #[arg(long, requires = "topology", conflicts_with_all = ["shape", "nodes", "rails", "soft_verbs", "soft_verbs_set"])]
     real_ports: bool,
+    /// Each node in a network namespace of its own, a pair of virtual Ethernet devices a cable, with the topology's addresses: real
+    /// interfaces, routes and carriers instead of the make-believe fabric (see docs/netns.md). Needs root and iproute2
+    #[arg(long, conflicts_with = "real_ports")]
+    netns: bool,
     /// all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv
     #[arg(long, default_value = "all-reduce", conflicts_with = "command")]
     collective: Collective,
@@ -70,7 +80,8 @@ pub(crate) struct Args {
     /// Node of every rank, by number or name: 0,2,1,3; nodes left out only relay [default: as listed]
     #[arg(long, value_name = "ORDER", value_delimiter = ',')]
     rank_order: Vec<String>,
-    /// Something that goes wrong: "0 absent NODE" (the node never starts); may be repeated
+    /// Something that goes wrong: "0 absent NODE" (the node never starts), and with --netns "WHEN cut A B [RAIL]", "WHEN mend A B
+    /// [RAIL]" and "WHEN kill NODE", WHEN in seconds after the start (2, 1.5s, 500ms); may be repeated
     #[arg(long, value_name = "WHEN WHAT")]
     fault: Vec<Fault>,
     /// Most seconds that all may take, idling not counted [default: 120; 3600 with a command]
@@ -91,6 +102,7 @@ pub(crate) struct Args {
 pub(crate) fn run_command(command: Command) -> ExitCode {
     match command {
         Command::Node => run_node(),
+        Command::Keeper { run } => run_keeper(run),
         Command::Run(args) => match arguments(*args) {
             Err(message) => fail(&format!("mesh[E30] {message}")),
             Ok(args) => sim_run(&args),
@@ -135,7 +147,8 @@ fn arguments(args: Args) -> Result<RunArgs, String> {
     let run = args.fabric.run_args(topology, work, Duration::from_secs(timeout));
     // Real ports are there to be used as they are: for RDMA, unless sockets are asked for.
     let link = if args.real_ports { args.fabric.link.unwrap_or(LinkKind::Verbs) } else { run.link };
-    Ok(RunArgs { link, real_ports: args.real_ports, rank_order: args.rank_order, faults: args.fault, ..run })
+    let netns = args.netns;
+    Ok(RunArgs { link, real_ports: args.real_ports, netns, rank_order: args.rank_order, faults: args.fault, ..run })
 }
 
 #[cfg(test)]
@@ -153,7 +166,7 @@ mod tests {
         let words = ["sim", "run"].into_iter().chain(line.split_whitespace());
         match Sim::try_parse_from(words).map_err(|error| error.to_string())?.command {
             Command::Run(args) => arguments(*args),
-            Command::Node => Err("not a run".to_owned()),
+            Command::Node | Command::Keeper { .. } => Err("not a run".to_owned()),
         }
     }
 
@@ -193,6 +206,7 @@ mod tests {
             "--fault=cut",
             "--real-ports",
             "--real-ports --shape ring --nodes 4",
+            "--netns --real-ports --topology x.toml",
         ];
         for line in wrong {
             assert!(parse(line).is_err(), "{line}");

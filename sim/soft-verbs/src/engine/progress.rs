@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Fabric;
 use super::pair::Pair;
-use crate::process::now_ns;
+use crate::process::{keep_signals_away, now_ns};
 
 /// Longest sleep of the thread while requests wait, ns.
 const LONGEST_NAP: u64 = 1_000_000;
@@ -81,15 +81,10 @@ impl Progress {
     }
 
     fn run(&self) {
+        keep_signals_away();
         // The kernel otherwise adds 50 µs to every sleep of this thread.
-        // Nor may the program's signal handlers run on a thread that the program does not know.
-        // SAFETY: both change the calling thread only; the set is filled before it is used.
-        unsafe {
-            libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
-            let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
-        }
+        // SAFETY: changes the calling thread only.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
         loop {
             let (pairs, added) = {
                 let mut list = self.list();

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::{fabric, gids, null, pairs, posting, queues, refusing};
 use crate::abi::{self, Context, ContextOps, Device, DeviceAttr, DeviceAttrEx, ExtendedContext, PortAttr};
-use crate::engine::Fabric;
+use crate::engine::{Fabric, carrier};
 use crate::plan::PortPlan;
 use crate::shared::layout::{MAX_CQS, MAX_QPS, MAX_REGIONS, MAX_SGE};
 use crate::wake;
@@ -157,6 +157,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
         }
     });
     fabric.shared.sweep();
+    carrier::follow(fabric, super::nodes);
     let (fifo, events) = match wake::make(&fabric.shared) {
         Ok(made) => made,
         Err(error) => return null(super::code_of(&error)),

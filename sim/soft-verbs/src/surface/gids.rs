@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use super::devices::{ContextObject, object};
 use super::minus_one;
 use crate::abi::{self, Context, Gid, GidEntry};
+use crate::engine::carrier;
 use crate::plan::{Gids, Plan, PortPlan};
 use crate::shared::layout::USUAL_GID;
 
@@ -83,8 +84,10 @@ pub(super) fn find(plan: &Plan, gid: &Gid) -> Option<usize> {
 /// `context` is open.
 unsafe fn entry_of(context: *mut Context, index: u32) -> Option<GidEntry> {
     // SAFETY: promised by the caller.
-    let (gid, gid_type) = entry_at(unsafe { object(context) }, index)?;
-    Some(GidEntry { gid, gid_index: index, port_num: 1, gid_type, ndev_ifindex: 0 })
+    let object = unsafe { object(context) };
+    let (gid, gid_type) = entry_at(object, index)?;
+    let netdev = object.fabric.plan.ports[object.port].netdev.as_deref();
+    Some(GidEntry { gid, gid_index: index, port_num: 1, gid_type, ndev_ifindex: netdev.map_or(0, carrier::index) })
 }
 
 #[cfg_attr(feature = "library", unsafe(no_mangle))]
