@@ -6,6 +6,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// An address on an interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Address {
     pub address: Ipv4Addr,
     /// Length of its subnet.
     pub prefix: u8,
-    /// The interface has carrier, as far as its driver tells.
+    /// The interface is up and has carrier, as the kernel has come to say: it may take it a second. [`Carrier`] knows at once.
     pub running: bool,
 }
 
@@ -40,6 +41,55 @@ pub fn facts(netdev: &str) -> Facts {
     };
     let value = |file| read(file).unwrap_or(0);
     Facts { index: value("ifindex"), speed_mbps: value("speed"), mtu: value("mtu") }
+}
+
+/// Asks interfaces' drivers whether there is carrier.
+#[derive(Debug)]
+pub struct Carrier {
+    socket: OwnedFd,
+}
+
+/// The command of [`Carrier`] and its answer (`struct ethtool_value` of linux/ethtool.h).
+#[repr(C)]
+struct EthtoolValue {
+    cmd: u32,
+    data: u32,
+}
+
+/// ETHTOOL_GLINK.
+const GET_LINK: u32 = 0x0000_000a;
+
+impl Carrier {
+    /// Ready to ask, in this network namespace.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no memory is passed.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was made just now and nobody else owns it.
+        Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Whether an interface has carrier now; `None` if its driver does not say. Any user may ask.
+    pub fn of(&self, netdev: &str) -> Option<bool> {
+        // SAFETY: an all-zero request is a valid one without a name.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if netdev.len() >= request.ifr_name.len() {
+            return None;
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(netdev.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let mut value = EthtoolValue { cmd: GET_LINK, data: 0 };
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: the request has a name that ends within its bounds and points to a value of this command, and both live here.
+        let status = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+        (status == 0).then_some(value.data != 0)
+    }
 }
 
 /// All IPv4 addresses on interfaces that are up, loopback included, in the kernel's order.
@@ -96,6 +146,11 @@ mod tests {
         let all = addresses().unwrap();
         let lo = all.iter().find(|a| a.address == Ipv4Addr::LOCALHOST);
         assert_eq!(lo.map(|a| (a.prefix, a.running)), Some((8, true)), "{all:?}");
+        let carrier = Carrier::new().expect("a socket");
+        assert_eq!(
+            (carrier.of("lo"), carrier.of("no-such-device"), carrier.of(&"x".repeat(16))),
+            (Some(true), None, None)
+        );
         let facts = facts("lo");
         assert!(facts.index > 0 && facts.mtu >= 1500, "{facts:?}");
     }

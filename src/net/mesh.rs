@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use mesh_link::netdev;
 use mesh_relay::discovery::{AgentAt, View};
@@ -18,6 +19,9 @@ use mesh_routing::{NodeId, Policy, Router, Topology};
 
 use super::NetError;
 use super::node::list;
+
+/// How long nothing must have changed before routes are chosen: nodes that start together find one another in a fraction of it.
+const QUIET: Duration = Duration::from_millis(150);
 
 /// A topology with its routes, seen from this node.
 #[derive(Debug)]
@@ -146,6 +150,11 @@ impl Knowledge {
     /// Whether more may become known than now.
     pub(super) fn may_grow(&self) -> bool {
         self.declared.is_none() && self.mesh.is_some()
+    }
+
+    /// Whether something has just been found, and more may follow in a moment: a route that is chosen now may be a poor one.
+    pub(super) fn grows(&self) -> bool {
+        self.declared.is_none() && self.mesh.as_ref().is_some_and(|mesh| mesh.quiet() < QUIET)
     }
 
     /// What is known now.

@@ -87,6 +87,9 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Without a question for so long, a connection being set up is given up when a communicator ends.
 const ABANDONED: Duration = Duration::from_secs(5);
 
+/// Longest that a connection waits for the view to settle.
+const SETTLES: Duration = Duration::from_secs(2);
+
 /// A neighbour that runs shows by its beacons in a fraction of this.
 const NEIGHBOUR_SHOWS: Duration = Duration::from_secs(2);
 
@@ -201,6 +204,9 @@ impl Pending {
         let node = &self.node;
         let waited = self.since.elapsed();
         let limit = node.settings.connect_timeout;
+        if node.knowledge.grows() && waited < SETTLES {
+            return Ok(());
+        }
         let patient = waited < limit && !(waited > NEIGHBOUR_SHOWS && node.is_neighbour(&self.handle));
         let Some(way) = node.way_to(&self.handle, patient)? else { return Ok(()) };
         let peer = node.name_of(&self.handle);

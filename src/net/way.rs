@@ -53,9 +53,14 @@ impl Node {
         }
     }
 
-    /// Whether a handle names a port in a subnet of ours.
+    /// Whether a handle names a port in a subnet of ours that only a cable can have: one that has room for two.
     pub(crate) fn is_neighbour(&self, handle: &Handle) -> bool {
-        !self.neighbour_lanes(handle, None).is_empty()
+        let lanes = self.neighbour_lanes(handle, None);
+        let cabled = |lane: &Vec<HopAddr>| {
+            let prefix = self.ports.iter().find(|port| port.0 == lane[0].from).map_or(0, |port| port.1);
+            prefix >= 30
+        };
+        !lanes.is_empty() && lanes.iter().all(cabled)
     }
 
     /// TCP port of the agent that a handle means, as hops name it.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mesh_link::endpoint::Backend;
+use mesh_relay::discovery::Fault;
 use mesh_relay::node::{Claim, Mesh, NodeConfig, Scope};
 use mesh_routing::{Policy, Problem, Topology};
 
@@ -44,8 +45,8 @@ pub struct Found {
     pub topology: Topology,
     /// What is wrong with it as a topology.
     pub problems: Vec<Problem>,
-    /// What is ambiguous, and left out: a line each.
-    pub faults: Vec<String>,
+    /// What is ambiguous, and left out: a line each, and whether something is wrong (a subnet that is no cable need not be).
+    pub faults: Vec<(bool, String)>,
     /// Whether a process of this host owns the node; otherwise this look was a node of its own for a moment.
     pub owned: bool,
     /// How long it took until nothing changed any more.
@@ -81,7 +82,8 @@ pub fn look(limit: Duration) -> Result<Found, String> {
     };
     let began = Instant::now();
     let mesh = Mesh::start(config, claim, 0, Box::new(drop)).map_err(|e| e.to_string())?;
-    let found = |mesh: &Mesh| mesh.generation() > 0 && mesh.quiet() >= QUIET;
+    // Alone is not what anybody expects: the others are waited for.
+    let found = |mesh: &Mesh| mesh.generation() > 0 && mesh.quiet() >= QUIET && mesh.snapshot().view.nodes.len() > 1;
     while began.elapsed() < limit && !found(&mesh) {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -89,7 +91,8 @@ pub fn look(limit: Duration) -> Result<Found, String> {
     let after = began.elapsed().saturating_sub(mesh.quiet());
     mesh.stop();
     let (topology, problems) = snapshot.view.topology(Policy::default());
-    let faults = snapshot.view.faults.iter().map(ToString::to_string).collect();
+    let wrong = |fault: &Fault| !matches!(fault, Fault::ThreeEnds { .. });
+    let faults = snapshot.view.faults.iter().map(|fault| (wrong(fault), fault.to_string())).collect();
     Ok(Found { name: spec.name, topology, problems, faults, owned, after })
 }
 

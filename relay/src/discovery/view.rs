@@ -317,7 +317,8 @@ impl fmt::Display for Fault {
                 let ports = ports.join(", ");
                 write!(
                     f,
-                    "{subnet} is on more than two ports ({ports}); its links are not used; give each cable its own subnet"
+                    "{subnet} is on more than two ports ({ports}); its links are not used; give each cable its own subnet, \
+                     or leave out what is no cable (NCCL_MESH_PORTS)"
                 )
             }
             Self::SameName { name, ids: [a, b] } => {

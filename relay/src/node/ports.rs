@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 
-use mesh_link::netdev;
+use mesh_link::netdev::{self, Carrier};
 use mesh_link::poller::{Interest, Poller};
 use mesh_link::udp::{GroupSocket, PortSocket};
 
@@ -46,6 +46,7 @@ struct Open {
 pub(super) struct Ports {
     each: Vec<Open>,
     group: Option<GroupSocket>,
+    carrier: Option<Carrier>,
     port: u16,
 }
 
@@ -60,7 +61,7 @@ impl Ports {
             up: false,
             told: None,
         };
-        Self { each: ports.iter().map(open).collect(), group: None, port }
+        Self { each: ports.iter().map(open).collect(), group: None, carrier: Carrier::new().ok(), port }
     }
 
     /// Looks at the interfaces: opens sockets of ports that have come, and says what has changed. Errors are for the log; the port is
@@ -83,7 +84,11 @@ impl Ports {
         for (n, port) in self.each.iter_mut().enumerate() {
             let seen = found.get(&port.spec.address);
             port.watched |= seen.is_some();
-            let up = if port.watched { seen.is_some_and(|one| one.running) } else { true };
+            let carries = |one: &netdev::Address| {
+                let said = self.carrier.as_ref().and_then(|carrier| carrier.of(&one.netdev));
+                said.unwrap_or(one.running)
+            };
+            let up = if port.watched { seen.is_some_and(carries) } else { true };
             if up && port.socket.is_none() {
                 let facts = seen.map(|one| netdev::facts(&one.netdev)).unwrap_or_default();
                 port.index = facts.index;

@@ -93,6 +93,54 @@ pub struct JobArgs {
     pub plugin: bool,
 }
 
+/// Which nodes have a daemon beside or instead of a rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Agents {
+    /// None; a node without a rank has a process that only relays.
+    #[default]
+    None,
+    /// Those without a rank.
+    Idle,
+    /// All.
+    All,
+}
+
+impl FromStr for Agents {
+    type Err = ArgsError;
+
+    fn from_str(text: &str) -> Result<Self, ArgsError> {
+        match text {
+            "idle" => Ok(Self::Idle),
+            "all" => Ok(Self::All),
+            _ => Err(ArgsError::Agents(text.to_owned())),
+        }
+    }
+}
+
+/// A job that ends before its time, written `JOB@SECONDS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobEnding {
+    /// From 0.
+    pub job: usize,
+    /// After the start of the first job.
+    pub after: Duration,
+    /// All its processes are killed; otherwise it does no further size, and closes in order.
+    pub killed: bool,
+}
+
+impl FromStr for JobEnding {
+    type Err = ArgsError;
+
+    /// One in order; the caller knows if it is a kill.
+    fn from_str(text: &str) -> Result<Self, ArgsError> {
+        let parsed = text.split_once('@').and_then(|(job, seconds)| {
+            let seconds: f64 = seconds.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds))?;
+            Some(Self { job: job.parse().ok()?, after: Duration::from_secs_f64(seconds), killed: false })
+        });
+        parsed.ok_or_else(|| ArgsError::JobEnding(text.to_owned()))
+    }
+}
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub struct RunArgs {
@@ -118,6 +166,14 @@ pub struct RunArgs {
     pub soft_verbs: Option<PathBuf>,
     /// Statements for soft verbs' fabric file (`engine=clock`, `strict=on`, ...).
     pub soft_verbs_set: Vec<String>,
+    /// Whether nodes get no topology file, and find one another.
+    pub discover: bool,
+    /// Nodes that have a daemon.
+    pub agents: Agents,
+    /// How many jobs do the same at once, each with processes of its own on every node; at least 1.
+    pub jobs: usize,
+    /// Jobs that end before their time.
+    pub endings: Vec<JobEnding>,
     /// The program that runs a node, with its arguments; empty: this program with `sim node`.
     pub node_program: Vec<OsString>,
     /// Variables for every node.
@@ -134,6 +190,12 @@ pub enum ArgsError {
     /// No such kind of link.
     #[error("unknown link {0:?}; known: tcp, verbs")]
     Link(String),
+    /// Nodes that are to have daemons.
+    #[error("unknown nodes {0:?} for daemons; known: idle (those without a rank), all")]
+    Agents(String),
+    /// The end of a job.
+    #[error("{0:?} does not say which job ends when; write JOB@SECONDS, such as 1@2.5")]
+    JobEnding(String),
     /// A size that is none.
     #[error("size {0:?} is not a number of bytes such as 0, 4, 8K, 1M, 1G")]
     Size(String),

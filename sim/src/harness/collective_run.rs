@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::args::{ArgsError, CollectiveArgs, FaultKind, RunArgs, resolve_rank_order};
 use super::collective::Collective;
 use super::hub::{Failed, Hub};
+use super::jobs::Job;
 use super::messages::{CollectiveWork, FromNode, NodeWork, Row, Setup, ToNode};
 use super::report::{RowContext, RowReport};
 use super::scene::Scene;
@@ -47,6 +48,7 @@ pub(super) fn run(
     args: &RunArgs,
     asked: &CollectiveArgs,
     scene: &Scene,
+    job: Job,
     out: &mut dyn Write,
 ) -> Result<CollectiveReport, ArgsError> {
     let order = resolve_rank_order(&args.rank_order, scene.names())?;
@@ -62,7 +64,7 @@ pub(super) fn run(
         plugin: scene.plugin().to_owned(),
         abi: asked.abi,
         // The same on all ranks and, for whoever compares, different from run to run.
-        comm_id: u64::from(std::process::id()) << 16 | 1,
+        comm_id: u64::from(std::process::id()) << 16 | (job.number as u64 + 1),
         work: NodeWork::Collective(CollectiveWork {
             collective: asked.collective,
             algo: asked.algo,
@@ -72,7 +74,7 @@ pub(super) fn run(
         limit: node_limit(args.timeout),
     };
     let mut report = CollectiveReport::default();
-    let mut hub = match Hub::start(args, scene, &order, &absent, setup) {
+    let mut hub = match Hub::start(args, scene, &order, &absent, job, setup) {
         Ok(hub) => hub,
         Err(error) => {
             report.problems.push(format!("a node's process did not start: {error}"));
@@ -89,6 +91,10 @@ pub(super) fn run(
     let done = rows(&mut hub, &context, asked, &distances, args.json, &mut report, out);
     let done = done.and_then(|()| hub.finish());
     hub.end(done.is_err());
+    if hub.ended {
+        // What its nodes had to say before they were killed is no problem of the run.
+        hub.problems.clear();
+    }
     report.problems.append(&mut hub.problems);
     for row in report.rows.iter().filter(|row| row.wrong_bytes > 0) {
         report
@@ -120,6 +126,9 @@ fn rows(
     for _ in 0..asked.repeat.max(1) {
         for &bytes in &asked.sizes {
             for &distance in distances {
+                if hub.is_over() {
+                    return Ok(());
+                }
                 let (iterations, warm_up) = iterations(asked.iterations, bytes);
                 let row = Row { bytes, distance, iterations, warm_up, serial, meet_each_time: bytes > MEET_ABOVE };
                 serial = serial.wrapping_add((iterations + warm_up) as u32);

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::args::RunArgs;
+use super::args::{Agents, RunArgs};
 use super::children::{Children, Output, describe};
+use super::jobs::{Ending, Job};
 use super::messages::{FromNode, Setup, ToNode, receive, send};
 use super::scene::Scene;
 use super::sys;
@@ -55,6 +56,10 @@ pub(super) struct Hub {
     timeout: Duration,
     /// One line a cause.
     pub(super) problems: Vec<String>,
+    /// When the job ends before its time.
+    ending: Option<Ending>,
+    /// It has been killed, as asked.
+    pub(super) ended: bool,
 }
 
 impl Hub {
@@ -64,6 +69,7 @@ impl Hub {
         scene: &Scene,
         order: &[usize],
         absent: &[usize],
+        job: Job,
         setup: impl Fn(Option<usize>) -> Setup,
     ) -> io::Result<Self> {
         let (event, events) = channel();
@@ -74,18 +80,29 @@ impl Hub {
             deadline: Instant::now() + args.timeout,
             timeout: args.timeout,
             problems: Vec::new(),
+            ending: job.ending,
+            ended: false,
         };
         for (node, name) in scene.names().iter().enumerate() {
             let rank = order.iter().position(|other| *other == node);
-            let phase = if absent.contains(&node) { "absent" } else { "starting" }.to_owned();
+            // Where daemons relay, a node without a rank has no process of the job.
+            let daemon = rank.is_none() && args.agents != Agents::None;
+            let phase = if daemon {
+                "a daemon's"
+            } else if absent.contains(&node) {
+                "absent"
+            } else {
+                "starting"
+            };
+            let phase = phase.to_owned();
             let mut seat =
                 NodeSeat { name: name.clone(), rank, stream: None, child: 0, phase, meets: false, over: false };
-            if absent.contains(&node) {
+            if daemon || absent.contains(&node) {
                 seat.over = true;
             } else {
                 let (ours, theirs) = UnixStream::pair()?;
                 let mut command = node_command(args, scene, node)?;
-                scene.enter(&mut command, node);
+                scene.enter(&mut command, node, job.number);
                 command.stdin(Stdio::from(OwnedFd::from(theirs)));
                 let output = Output { prefix: true, shown: shown(), own_stdout: false };
                 seat.child = hub.children.count();
@@ -126,6 +143,11 @@ impl Hub {
     /// Processor time that all nodes have used, in seconds.
     pub(super) fn processor_seconds(&self) -> f64 {
         self.children.processor_seconds()
+    }
+
+    /// Whether the job is to do no more.
+    pub(super) fn is_over(&self) -> bool {
+        self.ending.is_some_and(|ending| Instant::now() >= ending.at)
     }
 
     /// Sends the same to every node that is there.
@@ -244,6 +266,11 @@ impl Hub {
     fn look_at_limits(&mut self) -> Result<(), Failed> {
         if let Some(signal) = sys::stopped_by() {
             self.problems.push(format!("stopped by signal {signal}"));
+            return Err(Failed);
+        }
+        if self.ending.is_some_and(|ending| ending.killed && Instant::now() >= ending.at) {
+            self.children.end(Duration::ZERO);
+            self.ended = true;
             return Err(Failed);
         }
         if Instant::now() < self.deadline {

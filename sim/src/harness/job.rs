@@ -84,7 +84,7 @@ pub(super) fn run(args: &RunArgs, job: &JobArgs, scene: &Scene, out: &mut dyn Wr
     for row in &mut report.rows {
         let Some(node) = scene.names().iter().position(|name| *name == row.node) else { continue };
         // A command without the plugin leaves no statistics.
-        if let Ok(counted) = Snapshot::read(&scene.statistics_file(node)) {
+        if let Ok(counted) = Snapshot::read(&scene.statistics_file(node, 0)) {
             row.direct_bytes = Some(counted.direct_bytes);
             row.relayed_bytes = Some(counted.relayed_out_bytes);
             row.forwarded_bytes = Some(counted.forwarded_bytes);
@@ -128,7 +128,7 @@ fn start_all(
             command.env("NCCL_NET_PLUGIN_REF_COUNT", "1");
         }
         // Last, so that the user's settings win.
-        scene.enter(&mut command, node);
+        scene.enter(&mut command, node, 0);
         children.start(command, node, name, Output { prefix: job.prefix, shown: |_| true, own_stdout: !args.json })?;
     }
     Ok(())

@@ -18,10 +18,12 @@ mod collective_run;
 mod connect;
 pub mod content;
 mod counters;
+mod daemons;
 pub mod executor;
 mod fault;
 mod hub;
 mod job;
+mod jobs;
 pub mod messages;
 pub mod netns;
 mod node;
@@ -40,7 +42,10 @@ mod tests;
 
 use std::io::Write;
 
-pub use args::{ArgsError, Cable, CollectiveArgs, Fault, FaultKind, JobArgs, LinkKind, RunArgs, Work, parse_sizes};
+pub use args::{
+    Agents, ArgsError, Cable, CollectiveArgs, Fault, FaultKind, JobArgs, JobEnding, LinkKind, RunArgs, Work,
+    parse_sizes,
+};
 pub use bench::{BenchArgs, BenchReport, Pin};
 pub use collective::{Algo, Collective, NameError};
 pub use collective_run::{CollectiveReport, IdleReport};
@@ -105,6 +110,9 @@ pub enum RunError {
     /// The fabric could not be set up.
     #[error(transparent)]
     Scene(#[from] SceneError),
+    /// A daemon does not own its node.
+    #[error("a node's daemon did not start: {0}")]
+    Daemon(#[source] std::io::Error),
     /// The arguments do not fit together.
     #[error(transparent)]
     Args(#[from] ArgsError),
@@ -122,11 +130,14 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<Report, RunError> {
     sys::catch_stop_signals();
     let scene = Scene::set_up(args)?;
     let faults = netns::Faults::begin(&args.faults, &args.topology, scene.netns())?;
+    let order = args::resolve_rank_order(&args.rank_order, scene.names())?;
+    let daemons = daemons::Daemons::start(args, &scene, &order).map_err(RunError::Daemon)?;
     let mut report = match &args.work {
-        Work::Collective(asked) => Report::Collective(collective_run::run(args, asked, &scene, out)?),
+        Work::Collective(asked) => Report::Collective(jobs::run(args, asked, &scene, out)?),
         Work::Job(job) => Report::Job(job::run(args, job, &scene, out)?),
         Work::Bench(asked) => Report::Bench(bench::run(args, asked, scene, out)?),
     };
     report.add(faults.end());
+    report.add(daemons.end());
     Ok(report)
 }

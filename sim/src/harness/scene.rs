@@ -283,6 +283,10 @@ pub struct Scene {
     plugin: PathBuf,
     environment: Vec<(String, String)>,
     link: LinkKind,
+    /// Whether nodes are given no topology.
+    discover: bool,
+    /// Every node's ports, as a setting names them.
+    ports: Vec<String>,
     fabric: Fabric,
     /// Whether nodes keep no statistics, and a core for each one's relay thread, or none.
     measures: bool,
@@ -312,6 +316,8 @@ impl Scene {
             (false, true) => Fabric::netns(args)?,
             (false, false) => Fabric::make_believe(args, &folder)?,
         };
+        let port = |port: &mesh_routing::Port| format!("{}/{}", port.address, port.prefix);
+        let ports = |node: &mesh_routing::Node| node.ports.iter().map(port).collect::<Vec<_>>().join(",");
         let topology_file = folder.write("topology.toml", &topology.to_toml())?;
         Ok(Self {
             names: topology.nodes().iter().map(|node| node.name.clone()).collect(),
@@ -319,6 +325,8 @@ impl Scene {
             plugin,
             environment: args.environment.clone(),
             link: args.link,
+            discover: args.discover,
+            ports: topology.nodes().iter().map(ports).collect(),
             fabric,
             measures: false,
             relay_cores: Vec::new(),
@@ -338,10 +346,10 @@ impl Scene {
         &self.plugin
     }
 
-    /// Where a node's statistics are written.
+    /// Where the statistics of a node's process of a job are written.
     #[must_use]
-    pub fn statistics_file(&self, node: usize) -> PathBuf {
-        self.folder.0.join(format!("{}.json", self.names[node]))
+    pub fn statistics_file(&self, node: usize, job: usize) -> PathBuf {
+        self.folder.0.join(format!("{}-{job}.json", self.names[node]))
     }
 
     /// From now on nodes do nothing beside what is measured: they write no statistics. With a core for every node, its relay thread
@@ -369,12 +377,29 @@ impl Scene {
         self.netns().map_or(Ipv4Addr::LOCALHOST, |netns| netns.management_address(node))
     }
 
-    /// Puts a process of `node` on the fabric.
-    pub fn enter(&self, command: &mut Command, node: usize) {
+    /// TCP port of the nodes' agents.
+    pub(super) fn port(&self) -> u16 {
+        let set = self.environment.iter().rev().find(|(name, _)| name == "NCCL_MESH_PORT");
+        set.and_then(|(_, value)| value.parse().ok()).unwrap_or(17_917)
+    }
+
+    /// Puts a process of `node` on the fabric, which belongs to a job, counted from 0.
+    pub fn enter(&self, command: &mut Command, node: usize, job: usize) {
         self.fabric.enter(command, node, &self.names[node]);
-        command.env("NCCL_MESH_TOPOLOGY", &self.topology_file).env("NCCL_MESH_NODE", &self.names[node]);
+        command.env("NCCL_MESH_NODE", &self.names[node]).env("NCCL_MESH_JOB", format!("{}-{job}", std::process::id()));
+        if !self.discover {
+            command.env("NCCL_MESH_TOPOLOGY", &self.topology_file);
+        } else {
+            command.env_remove("NCCL_MESH_TOPOLOGY");
+            // In namespaces there are interfaces to be found; here only the library knows of the ports.
+            if matches!(self.fabric, Fabric::MakeBelieve { .. }) {
+                command.env("NCCL_MESH_PORTS", &self.ports[node]);
+            }
+        }
         if !self.measures {
-            command.env("NCCL_MESH_STATS_FILE", self.statistics_file(node)).env("NCCL_MESH_METRICS_INTERVAL_SEC", "1");
+            command
+                .env("NCCL_MESH_STATS_FILE", self.statistics_file(node, job))
+                .env("NCCL_MESH_METRICS_INTERVAL_SEC", "1");
         }
         match self.relay_cores.get(node) {
             Some(core) => command.env("NCCL_MESH_RELAY_CORES", core.to_string()),
@@ -465,6 +490,8 @@ mod tests {
             plugin: PathBuf::new(),
             environment: Vec::new(),
             link: LinkKind::Verbs,
+            discover: false,
+            ports: Vec::new(),
             fabric: Fabric::Real,
             measures: false,
             relay_cores: Vec::new(),
@@ -473,7 +500,7 @@ mod tests {
         let mut command = Command::new("true");
         command.env("MESH_SOFT_VERBS", "/somewhere");
         // when a node enters, then it is told who it is and what carries links, and of no fabric
-        scene.enter(&mut command, 0);
+        scene.enter(&mut command, 0, 0);
         let told = |name: &str| command.get_envs().find(|(key, _)| *key == name).and_then(|(_, value)| value);
         assert_eq!(told("NCCL_MESH_NODE").and_then(|name| name.to_str()), Some("node0"));
         assert_eq!(told("NCCL_MESH_LINK").and_then(|link| link.to_str()), Some("verbs"));

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     wait: u64,
 }
 
-/// Fails if nothing but this node is found, or if something is ambiguous: then the file lacks it.
+/// Fails if nothing but this node is found, or if something is wrong: then the file lacks it. A subnet that is no cable is told, and left out.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let found = match look(Duration::from_secs(args.wait.clamp(1, 600))) {
         Ok(found) => found,
@@ -39,14 +39,16 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let lines = remarks(&found);
     // Where standard error is gone as well, the exit status has to do.
     let _ = std::io::stderr().write_all(lines.as_bytes());
-    if lines.is_empty() { printed } else { ExitCode::FAILURE }
+    let wrong =
+        !found.problems.is_empty() || found.topology.nodes().len() <= 1 || found.faults.iter().any(|(wrong, _)| *wrong);
+    if wrong { ExitCode::FAILURE } else { printed }
 }
 
 /// What the file does not say.
 fn remarks(found: &Found) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    for fault in &found.faults {
+    for (_, fault) in &found.faults {
         let _ = writeln!(out, "left out: {fault}");
     }
     for problem in &found.problems {

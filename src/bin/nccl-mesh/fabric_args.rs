@@ -2,7 +2,7 @@
 //! command's main thread.
 
 use mesh_routing::Topology;
-use mesh_sim::harness::{LinkKind, RunArgs, Work, usual_link};
+use mesh_sim::harness::{Agents, LinkKind, RunArgs, Work, usual_link};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,6 +44,10 @@ impl FabricArgs {
             fabric: None,
             soft_verbs: self.soft_verbs.clone(),
             soft_verbs_set: self.soft_verbs_set.clone(),
+            discover: false,
+            agents: Agents::None,
+            jobs: 1,
+            endings: Vec::new(),
             node_program: Vec::new(),
             environment: self.env.clone(),
             timeout,

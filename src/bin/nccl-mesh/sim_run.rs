@@ -6,7 +6,8 @@ use crate::routes::fail;
 use crate::shape_args::ShapeArgs;
 use mesh_routing::AddressPlan;
 use mesh_sim::harness::{
-    Algo, Collective, CollectiveArgs, Fault, JobArgs, LinkKind, RunArgs, Work, parse_sizes, run, run_keeper, run_node,
+    Agents, Algo, Collective, CollectiveArgs, Fault, JobArgs, JobEnding, LinkKind, RunArgs, Work, parse_sizes, run,
+    run_keeper, run_node,
 };
 use std::ffi::OsString;
 use std::io;
@@ -48,6 +49,21 @@ pub(crate) struct Args {
     /// interfaces, routes and carriers instead of the make-believe fabric (see docs/netns.md). Needs root and iproute2
     #[arg(long, conflicts_with = "real_ports")]
     netns: bool,
+    /// Give nodes no topology file: they find one another
+    #[arg(long, conflicts_with = "real_ports")]
+    discover: bool,
+    /// Run the daemon `nccl-mesh agent` on nodes: idle (those without a rank, see --rank-order) or all
+    #[arg(long, value_name = "NODES")]
+    agents: Option<Agents>,
+    /// Run the same collective in N jobs at once, each with processes of its own on every node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16), conflicts_with = "command")]
+    jobs: u16,
+    /// Let a job end in order before its time, after the size it is at: 1@2.5 (jobs count from 0); may be repeated
+    #[arg(long, value_name = "JOB@SECONDS", conflicts_with = "command")]
+    end_job: Vec<JobEnding>,
+    /// Kill all processes of a job: 1@2.5; it is not missed, all others must pass; may be repeated
+    #[arg(long, value_name = "JOB@SECONDS", conflicts_with = "command")]
+    kill_job: Vec<JobEnding>,
     /// all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv
     #[arg(long, default_value = "all-reduce", conflicts_with = "command")]
     collective: Collective,
@@ -148,6 +164,14 @@ fn arguments(args: Args) -> Result<RunArgs, String> {
     // Real ports are there to be used as they are: for RDMA, unless sockets are asked for.
     let link = if args.real_ports { args.fabric.link.unwrap_or(LinkKind::Verbs) } else { run.link };
     let netns = args.netns;
+    let killed = args.kill_job.into_iter().map(|ending| JobEnding { killed: true, ..ending });
+    let run = RunArgs {
+        discover: args.discover,
+        agents: args.agents.unwrap_or_default(),
+        jobs: usize::from(args.jobs),
+        endings: args.end_job.into_iter().chain(killed).collect(),
+        ..run
+    };
     Ok(RunArgs { link, real_ports: args.real_ports, netns, rank_order: args.rank_order, faults: args.fault, ..run })
 }
 

@@ -22,6 +22,7 @@ use std::io::Write;
 use super::args::{ArgsError, RunArgs, resolve_rank_order};
 use super::collective_run::{absent_nodes, node_limit};
 use super::hub::{Failed, Hub};
+use super::jobs::Job;
 use super::messages::{FromNode, NodeWork, Setup, ToNode};
 use super::scene::Scene;
 use super::transport::SLOTS;
@@ -106,7 +107,7 @@ pub(super) fn run(
         limit: node_limit(args.timeout),
     };
     let mut report = BenchReport::default();
-    let mut hub = match Hub::start(args, &scene, &order, &absent, setup) {
+    let mut hub = match Hub::start(args, &scene, &order, &absent, Job::default(), setup) {
         Ok(hub) => hub,
         Err(error) => {
             report.problems.push(format!("a node's process did not start: {error}"));

@@ -124,7 +124,7 @@ fn both(scene: &Scene, pair: &[Seat; 2], program: &str, bytes: usize, count: usi
         command.args(["-F", "-x", GID_INDEX, "-d", &seat.device, "-p", &port.to_string()]);
         command.args(["-s", &bytes.to_string(), "-n", &count.to_string()]).args(server);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        scene.enter(&mut command, seat.node);
+        scene.enter(&mut command, seat.node, 0);
         sys::tie_to_parent(&mut command);
         if let Some(core) = seat.core {
             sys::pin_command(&mut command, core);
