@@ -146,6 +146,20 @@ impl Fabric {
         }
     }
 
+    /// Whether an address is one of this node's ports.
+    #[must_use]
+    pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        self.own.contains(&address)
+    }
+
+    /// The ports that one of this node's ports is cabled to, by address.
+    #[must_use]
+    pub fn cabled_to(&self, port: Ipv4Addr) -> Vec<Ipv4Addr> {
+        let mut found: Vec<_> = self.cables.iter().filter(|cable| cable.0 == port).map(|cable| cable.1).collect();
+        found.sort_unstable();
+        found
+    }
+
     /// May this node bind to `address`? Another node's port is out of bounds, and so is every place.
     #[must_use]
     pub fn may_bind(&self, address: Ipv4Addr) -> bool {
@@ -196,6 +210,16 @@ mod tests {
         // and a source that is no port of this node reaches no port
         assert_eq!(fabric.reach(Some(OUTSIDE), B0), Verdict::NotCabled);
         assert_eq!(fabric.reach(Some(B0), A0), Verdict::NotCabled);
+    }
+
+    #[test]
+    fn what_is_sent_to_everyone_goes_to_the_ports_on_the_cable() {
+        // given a port with a cable, and one without
+        let fabric = node_a();
+        assert_eq!(fabric.cabled_to(A0), [B0]);
+        assert_eq!(fabric.cabled_to(D0), []);
+        // and only the node's own ports are its own
+        assert!(fabric.is_own(A0) && fabric.is_own(A1) && !fabric.is_own(B0) && !fabric.is_own(OUTSIDE));
     }
 
     #[test]

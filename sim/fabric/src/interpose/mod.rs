@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "stands in for functions of the C library")]
 
 mod addresses;
+mod multicast;
 mod next;
 mod receiving;
 mod sending;

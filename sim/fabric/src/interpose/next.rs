@@ -42,6 +42,7 @@ functions! {
     sendto: c"sendto" as (c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> ssize_t;
     sendmsg: c"sendmsg" as (c_int, *const msghdr, c_int) -> ssize_t;
     sendmmsg: c"sendmmsg" as (c_int, *mut mmsghdr, c_uint, c_int) -> c_int;
+    setsockopt: c"setsockopt" as (c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
     accept: c"accept" as (c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     accept4: c"accept4" as (c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
     getsockname: c"getsockname" as (c_int, *mut sockaddr, *mut socklen_t) -> c_int;

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use libc::{mmsghdr, msghdr, sockaddr, sockaddr_in, socklen_t, ssize_t};
 
 use super::addresses::{INET_BYTES, Target, any_port_at, bound, placed, raw, target};
+use super::multicast::is_link_group;
 use super::{fabric, next, refused};
 use crate::rules::Verdict;
 
@@ -72,6 +73,8 @@ enum Leave {
     Untouched,
     /// To this place; from that port, if the socket has no source.
     To(sockaddr_in, Option<Ipv4Addr>),
+    /// To each of these places.
+    Everyone(Vec<sockaddr_in>),
 }
 
 /// # Safety
@@ -85,6 +88,12 @@ unsafe fn datagram(socket: c_int, address: *const sockaddr, length: socklen_t) -
         }
         _ => return Ok(Leave::Untouched),
     };
+    if is_link_group(destination)
+        && let Some(port) = bound(socket).filter(|port| fabric().is_own(*port))
+    {
+        let place = |address: Ipv4Addr| placed(sockaddr_in { sin_addr: raw(address), ..inet });
+        return Ok(Leave::Everyone(fabric().cabled_to(port).into_iter().map(place).collect()));
+    }
     match fabric().reach(bound(socket), destination) {
         Verdict::Outside => Ok(Leave::Untouched),
         Verdict::Cabled => Ok(Leave::To(placed(inet), None)),
@@ -160,6 +169,14 @@ unsafe extern "C" fn sendto(
             // SAFETY: the header describes the caller's own data.
             unsafe { send_along(place, port, socket, &message, flags) }
         }
+        Ok(Leave::Everyone(places)) => {
+            for place in places {
+                // A cable may lose a datagram: a copy that does not leave is no failure of the others.
+                // SAFETY: the caller's own data, to a whole socket address.
+                let _ = unsafe { next::sendto()(socket, data, size, flags, (&raw const place).cast(), INET_BYTES) };
+            }
+            size as ssize_t
+        }
         Err(errno) => refused(errno) as ssize_t,
     }
 }
@@ -178,6 +195,16 @@ unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int
             Ok(Leave::Untouched) => {}
             // SAFETY: the caller's own message.
             Ok(Leave::To(place, port)) => return unsafe { send_along(place, port, socket, header, flags) },
+            Ok(Leave::Everyone(places)) => {
+                let parts = if header.msg_iov.is_null() { 0 } else { header.msg_iovlen };
+                // SAFETY: the caller's contract: so many parts.
+                let size: usize = (0..parts).map(|n| unsafe { (*header.msg_iov.add(n)).iov_len }).sum();
+                for place in places {
+                    // SAFETY: the caller's own message. A copy that does not leave is no failure of the others.
+                    let _ = unsafe { send_along(place, None, socket, header, flags) };
+                }
+                return size as ssize_t;
+            }
             Err(errno) => return refused(errno) as ssize_t,
         }
     }
