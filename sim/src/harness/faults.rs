@@ -110,7 +110,8 @@ mod tests {
     fn faults_come_in_their_order_and_those_that_failed_or_were_not_reached_are_told() {
         // given steps of which one is for the start, one fails, and one is for a time that does not come
         let (done, told) = channel();
-        let step = |at, what: &str| Step { at: Duration::from_millis(at), text: what.to_owned(), what: what.to_owned() };
+        let step =
+            |at, what: &str| Step { at: Duration::from_millis(at), text: what.to_owned(), what: what.to_owned() };
         let steps = vec![step(60_000, "never"), step(20, "bad"), step(0, "first")];
         let faults = Faults::of(steps, move |what: &String| {
             done.send(what.clone()).map_err(|_| "nobody listens".to_owned())?;
