@@ -40,11 +40,13 @@ pub enum ProblemCode {
     Disconnected,
     /// No node, or more nodes than fit.
     NodeCount,
+    /// A pinned route that no connection could take.
+    BadRoute,
 }
 
 impl ProblemCode {
     /// All codes, in order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Syntax,
         Self::UnknownKey,
         Self::MissingKey,
@@ -62,6 +64,7 @@ impl ProblemCode {
         Self::BadSwitch,
         Self::Disconnected,
         Self::NodeCount,
+        Self::BadRoute,
     ];
 
     /// The stable code, as in logs and documents.
@@ -84,6 +87,7 @@ impl ProblemCode {
             Self::BadSwitch => "E74",
             Self::Disconnected => "E75",
             Self::NodeCount => "E76",
+            Self::BadRoute => "E80",
         }
     }
 }

@@ -65,6 +65,10 @@ impl Spread {
     ) {
         let mut open = Vec::new();
         for (low, high) in pairs {
+            if let Some(pinned) = router.pinned(low, high) {
+                load.add(router, pinned);
+                continue;
+            }
             let levels = &levels[&high];
             if levels.hops[low.index()] == FAR {
                 continue;
