@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod contract;
 pub mod cuts;
 mod derive;
 mod file;
@@ -35,6 +36,7 @@ mod spread;
 mod subnet;
 mod topology;
 
+pub use contract::{Difference, PortAt, Severity, compare, compare_cables};
 pub use file::parse_speed;
 pub use flows::{Algo, Collective, Flow, FlowError, flows};
 pub use ids::{EdgeId, LinkId, NodeId};
