@@ -42,11 +42,13 @@ pub enum ProblemCode {
     NodeCount,
     /// A pinned route that no connection could take.
     BadRoute,
+    /// Two ends of a cable, or two parts of an imported map, that do not say the same.
+    BadCable,
 }
 
 impl ProblemCode {
-    /// All codes, in order of their numbers.
-    pub const ALL: [Self; 18] = [
+    /// All codes.
+    pub const ALL: [Self; 19] = [
         Self::Syntax,
         Self::UnknownKey,
         Self::MissingKey,
@@ -65,6 +67,7 @@ impl ProblemCode {
         Self::Disconnected,
         Self::NodeCount,
         Self::BadRoute,
+        Self::BadCable,
     ];
 
     /// The stable code, as in logs and documents.
@@ -88,6 +91,7 @@ impl ProblemCode {
             Self::Disconnected => "E75",
             Self::NodeCount => "E76",
             Self::BadRoute => "E80",
+            Self::BadCable => "E27",
         }
     }
 }

@@ -8,6 +8,8 @@ mod routes;
 mod shape_args;
 mod sim_run;
 mod topology;
+mod topology_diff;
+mod topology_import;
 
 use clap::Parser;
 use std::process::ExitCode;

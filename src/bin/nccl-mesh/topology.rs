@@ -1,8 +1,9 @@
-//! `nccl-mesh topology validate|show`: the topology file's life, as far as it needs no running cluster. Runs on the
+//! `nccl-mesh topology validate|show|diff|import`: the topology file's life, as far as it needs no running cluster. Runs on the
 //! command's main thread.
 
 use crate::routes::{emit, fail};
 use crate::shape_args::{LoadError, ShapeArgs, load_file};
+use crate::{topology_diff, topology_import};
 use mesh_routing::render::summary;
 use mesh_routing::{AddressPlan, Node, Problem, Router, Topology};
 use serde_json::{Value, json};
@@ -20,6 +21,13 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List how a found topology differs from the declared one; exit status 1 if it does
+    Diff(topology_diff::Args),
+    /// Make a topology file of a node map (nodes.json, schema_version 1)
+    ///
+    /// The map has subnets and no addresses: an address is its subnet's with the number at the end of the node's name where every
+    /// node has one of its own, else with its rank plus one. Everything that is wrong with the map is listed at once.
+    Import(topology_import::Args),
     /// Print nodes, ports and what joins them
     Show {
         #[command(flatten)]
@@ -36,6 +44,8 @@ pub(crate) enum Command {
 /// Runs the command; fails if the file is not sound.
 pub(crate) fn run(command: &Command) -> ExitCode {
     match command {
+        Command::Diff(args) => topology_diff::run(args),
+        Command::Import(args) => topology_import::run(args),
         Command::Validate { file, json } => match load_file(file) {
             Ok(topology) => emit(&sound(&topology, *json)),
             Err(LoadError::File { problems, .. }) if *json => {
