@@ -9,6 +9,7 @@
 //! are `Send + Sync` and may be used from any thread.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod check;
 mod contract;
 pub mod cuts;
@@ -36,6 +37,7 @@ mod spread;
 mod subnet;
 mod topology;
 
+pub use advice::{Advice, RingCost, advice};
 pub use contract::{Difference, PortAt, Severity, compare, compare_cables};
 pub use file::parse_speed;
 pub use flows::{Algo, Collective, Flow, FlowError, flows};

@@ -3,6 +3,7 @@
 mod bench;
 mod env_cmd;
 mod fabric_args;
+mod launch;
 mod rank_order;
 mod routes;
 mod shape_args;
