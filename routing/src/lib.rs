@@ -17,6 +17,7 @@ mod derive;
 mod file;
 pub mod flows;
 mod fnv;
+mod footprint;
 mod graph;
 mod ids;
 mod lane;

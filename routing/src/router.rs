@@ -34,18 +34,18 @@ pub struct Router {
     /// Nodes in natural order, those that are down left out.
     pub(crate) order: Vec<NodeId>,
     pub(crate) keys: Vec<u64>,
-    relay: Vec<bool>,
+    pub(crate) relay: Vec<bool>,
     /// Sum of the speeds of the links that are up, by edge.
     pub(crate) capacity: Vec<u64>,
     /// The largest of those; at least 1.
     pub(crate) widest: u64,
     /// Links that are up, by edge, in rail order.
     pub(crate) rails: Vec<Vec<(LinkId, [End; 2])>>,
-    by_pair: HashMap<[NodeId; 2], EdgeId>,
+    pub(crate) by_pair: HashMap<[NodeId; 2], EdgeId>,
     max_relays: Option<u16>,
     /// Routes that hold by policy and are up, by their ends.
-    pinned: HashMap<(NodeId, NodeId), Route>,
-    spread: OnceLock<Spread>,
+    pub(crate) pinned: HashMap<(NodeId, NodeId), Route>,
+    pub(crate) spread: OnceLock<Spread>,
 }
 
 /// How far every node is from a root, and how wide the way is.

@@ -55,6 +55,11 @@ impl Spread {
         self.settled.get(&ordered(low, high))
     }
 
+    /// All settled routes, in no promised order.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.settled.values()
+    }
+
     /// Counts the pairs that have one route, then settles those that have more. A pair given twice counts twice.
     fn pass(
         &mut self,
