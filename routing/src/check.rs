@@ -1,6 +1,7 @@
 //! Checks descriptions of nodes and collects everything that is wrong with them.
 
 use crate::derive::{build, usable_address};
+use crate::pins;
 use crate::{NodeId, NodeSpec, Policy, PortSpec, Problem, ProblemCode, Subnet, Topology};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -14,6 +15,8 @@ pub(crate) struct Places {
     pub(crate) ports: Vec<Vec<(usize, Option<usize>)>>,
     /// Line of each switch.
     pub(crate) switches: Vec<Option<usize>>,
+    /// For each pinned route that could be read: its index in the file, and its line.
+    pub(crate) routes: Vec<(usize, Option<usize>)>,
     /// Whether something could not be read, so that what seems to be missing may be there.
     pub(crate) incomplete: bool,
 }
@@ -36,7 +39,7 @@ struct Seen<'a> {
 }
 
 /// Everything that is wrong with these descriptions.
-pub(crate) fn check(nodes: &[NodeSpec], switches: &[Subnet], places: &Places) -> Vec<Problem> {
+pub(crate) fn check(nodes: &[NodeSpec], switches: &[Subnet], policy: &Policy, places: &Places) -> Vec<Problem> {
     let mut problems = Vec::new();
     if nodes.is_empty() || nodes.len() > Topology::MAX_NODES {
         let found = nodes.len();
@@ -52,9 +55,12 @@ pub(crate) fn check(nodes: &[NodeSpec], switches: &[Subnet], places: &Places) ->
     check_switches(switches, &subnets, places, &mut problems);
     // A port or switch at fault may be why nodes seem to be apart: then that is the story. Names are not.
     let named = [ProblemCode::DuplicateName, ProblemCode::DuplicateId, ProblemCode::BadValue];
-    if !places.incomplete && problems.iter().all(|problem| named.contains(&problem.code)) {
-        check_connected(nodes, switches, places, &mut problems);
+    let sound = !places.incomplete && problems.iter().all(|problem| named.contains(&problem.code));
+    let cabling = sound.then(|| build(nodes.to_vec(), switches.to_vec(), Policy::default()));
+    if let Some(cabling) = &cabling {
+        check_connected(cabling, places, &mut problems);
     }
+    problems.extend(pins::check(nodes, cabling.as_ref(), policy, places));
     problems
 }
 
@@ -213,14 +219,13 @@ fn check_switches(
     }
 }
 
-fn check_connected(nodes: &[NodeSpec], switches: &[Subnet], places: &Places, problems: &mut Vec<Problem>) {
-    let topology = build(nodes.to_vec(), switches.to_vec(), Policy::default());
+fn check_connected(topology: &Topology, places: &Places, problems: &mut Vec<Problem>) {
     if topology.graph.components() <= 1 {
         return;
     }
-    let mut reached = vec![false; nodes.len()];
+    let mut reached = vec![false; topology.nodes().len()];
     let mut pieces: Vec<(usize, Vec<&str>)> = Vec::new();
-    for start in 0..nodes.len() {
+    for start in 0..reached.len() {
         if reached[start] {
             continue;
         }

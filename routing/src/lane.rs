@@ -54,9 +54,10 @@ impl Router {
 
     /// The lanes of one connection: of the routes of least cost, in the order of [`choose_nth`](Self::choose_nth) from the `turn`th on, all
     /// rails, as long as no two lanes share a link; at most `most`. On a ring these are both ways round for nodes that are as far apart
-    /// either way. The first lane is by the `turn`th route, so that what uses one lane only alternates too.
+    /// either way; a pinned route stands alone. The first lane is by the `turn`th route, so that what uses one lane only alternates too.
     pub fn lanes_apart(&self, from: NodeId, to: NodeId, turn: usize, most: usize) -> Vec<(Route, Lane)> {
-        let ways = if self.edge_up(from, to).is_some() { 1 } else { self.all_equal_cost(from, to).len() };
+        let one = self.pinned(from, to).is_some() || self.edge_up(from, to).is_some();
+        let ways = if one { 1 } else { self.all_equal_cost(from, to).len() };
         let mut used = HashSet::new();
         let mut found = Vec::new();
         for route in (turn..turn + ways).filter_map(|n| self.choose_nth(from, to, n)) {

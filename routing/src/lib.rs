@@ -9,12 +9,15 @@
 //! are `Send + Sync` and may be used from any thread.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod check;
+mod contract;
 pub mod cuts;
 mod derive;
 mod file;
 pub mod flows;
 mod fnv;
+mod footprint;
 mod graph;
 mod ids;
 mod lane;
@@ -22,6 +25,8 @@ mod load;
 mod model;
 mod natural;
 mod nearest;
+mod pins;
+mod policy;
 mod problem;
 mod rank_order;
 pub mod render;
@@ -33,13 +38,16 @@ mod spread;
 mod subnet;
 mod topology;
 
+pub use advice::{Advice, RingCost, advice};
+pub use contract::{Difference, PortAt, Severity, compare, compare_cables};
 pub use file::parse_speed;
 pub use flows::{Algo, Collective, Flow, FlowError, flows};
 pub use ids::{EdgeId, LinkId, NodeId};
 pub use lane::{Hop, Lane};
 pub use load::{LinkLoad, USUAL_MBPS, link_load};
-pub use model::{Edge, End, Link, Node, NodeSpec, Policy, Port, PortSpec};
+pub use model::{Edge, End, Link, Node, NodeSpec, Port, PortSpec};
 pub use nearest::nearest;
+pub use policy::{Differences, PinnedRoute, Policy};
 pub use problem::{Problem, ProblemCode};
 pub use rank_order::{OrderError, RankOrder};
 pub use route::{Cost, Route};

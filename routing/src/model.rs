@@ -142,10 +142,3 @@ impl Edge {
         if self.nodes[0] == node { self.nodes[1] } else { self.nodes[0] }
     }
 }
-
-/// What routes must respect beyond each node's own wish not to relay.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Policy {
-    /// The most relays a route may have; `None`: no limit.
-    pub max_relays: Option<u16>,
-}

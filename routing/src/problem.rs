@@ -40,11 +40,15 @@ pub enum ProblemCode {
     Disconnected,
     /// No node, or more nodes than fit.
     NodeCount,
+    /// A pinned route that no connection could take.
+    BadRoute,
+    /// Two ends of a cable, or two parts of an imported map, that do not say the same.
+    BadCable,
 }
 
 impl ProblemCode {
-    /// All codes, in order of their numbers.
-    pub const ALL: [Self; 17] = [
+    /// All codes.
+    pub const ALL: [Self; 19] = [
         Self::Syntax,
         Self::UnknownKey,
         Self::MissingKey,
@@ -62,6 +66,8 @@ impl ProblemCode {
         Self::BadSwitch,
         Self::Disconnected,
         Self::NodeCount,
+        Self::BadRoute,
+        Self::BadCable,
     ];
 
     /// The stable code, as in logs and documents.
@@ -84,6 +90,8 @@ impl ProblemCode {
             Self::BadSwitch => "E74",
             Self::Disconnected => "E75",
             Self::NodeCount => "E76",
+            Self::BadRoute => "E80",
+            Self::BadCable => "E27",
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod search;
 
+pub(crate) use search::best_ring;
+
 use crate::{NodeId, Router, Topology};
 use std::fmt;
 use thiserror::Error;
@@ -37,7 +39,7 @@ impl RankOrder {
     /// Deterministic, and independent of the order in which nodes were listed: it begins with the first node in
     /// natural order and, of both ways round, goes towards the lower neighbour.
     pub fn along_cables(topology: &Topology, router: &Router) -> Self {
-        Self { nodes: search::best_ring(topology.canonical_order(), router) }
+        Self { nodes: best_ring(topology.canonical_order(), router) }
     }
 
     /// Up to this many nodes [`along_cables`](Self::along_cables) finds the best order there is.

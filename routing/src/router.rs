@@ -10,11 +10,13 @@
 //!    that order, then all others; each takes the route whose most loaded edge stays least loaded, then the least
 //!    load in sum, then the first in natural order of its nodes.
 //!
-//! Both directions of a pair use the same route. Nothing here depends on the order in which nodes were listed.
+//! Before all of these comes a route that the policy pins, if all of it is up.
+//!
+//! Both directions of a pair use the same route, unless the policy pins one for each. Nothing here depends on the order in which nodes were listed.
 
 use crate::spread::{self, Spread};
 use crate::topology::ordered;
-use crate::{Cost, EdgeId, End, LinkId, NodeId, Policy, Route, Topology};
+use crate::{Cost, EdgeId, End, LinkId, NodeId, Route, Topology, pins};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::OnceLock;
 
@@ -32,16 +34,18 @@ pub struct Router {
     /// Nodes in natural order, those that are down left out.
     pub(crate) order: Vec<NodeId>,
     pub(crate) keys: Vec<u64>,
-    relay: Vec<bool>,
+    pub(crate) relay: Vec<bool>,
     /// Sum of the speeds of the links that are up, by edge.
     pub(crate) capacity: Vec<u64>,
     /// The largest of those; at least 1.
     pub(crate) widest: u64,
     /// Links that are up, by edge, in rail order.
     pub(crate) rails: Vec<Vec<(LinkId, [End; 2])>>,
-    by_pair: HashMap<[NodeId; 2], EdgeId>,
-    policy: Policy,
-    spread: OnceLock<Spread>,
+    pub(crate) by_pair: HashMap<[NodeId; 2], EdgeId>,
+    max_relays: Option<u16>,
+    /// Routes that hold by policy and are up, by their ends.
+    pub(crate) pinned: HashMap<(NodeId, NodeId), Route>,
+    pub(crate) spread: OnceLock<Spread>,
 }
 
 /// How far every node is from a root, and how wide the way is.
@@ -106,6 +110,9 @@ impl Router {
                 up
             })
             .collect();
+        let pinned = pins::usable(topology, |a, b| {
+            topology.edge_between(a, b).is_some_and(|edge| !rails[edge.index()].is_empty())
+        });
         Self {
             neighbours,
             place,
@@ -116,9 +123,15 @@ impl Router {
             capacity,
             rails,
             by_pair: topology.by_pair.clone(),
-            policy: topology.policy(),
+            max_relays: topology.policy().max_relays,
+            pinned,
             spread: OnceLock::new(),
         }
+    }
+
+    /// The route that the policy pins for this pair in this direction, if all of it is up.
+    pub fn pinned(&self, from: NodeId, to: NodeId) -> Option<&Route> {
+        self.pinned.get(&(from, to))
     }
 
     /// The first route in natural order of those with least cost. `None` if there is no way, for an unknown node, or
@@ -143,6 +156,9 @@ impl Router {
 
     /// The route that a connection takes, by the rule above.
     pub fn choose(&self, from: NodeId, to: NodeId) -> Option<Route> {
+        if let Some(pinned) = self.pinned(from, to) {
+            return Some(pinned.clone());
+        }
         if self.edge_up(from, to).is_some() {
             return Some(Route::new(vec![from, to]));
         }
@@ -165,7 +181,7 @@ impl Router {
     /// cost, each time the one that shares fewest edges with those before it, and round again.
     pub fn choose_nth(&self, from: NodeId, to: NodeId, n: usize) -> Option<Route> {
         let chosen = self.choose(from, to)?;
-        if n == 0 || chosen.is_direct() {
+        if n == 0 || chosen.is_direct() || self.pinned(from, to).is_some() {
             return Some(chosen);
         }
         let mut left = self.all_equal_cost(from, to);
@@ -227,6 +243,12 @@ impl Router {
         }
         let levels = self.levels(to, None, &Banned::default());
         levels.hops.iter().map(|&hops| (hops != FAR).then_some(hops as usize)).collect()
+    }
+
+    /// Hops of the longest route that a connection may take while nothing is down, pinned ones with it; 0 without any.
+    pub fn most_hops(&self) -> usize {
+        let shortest = self.order.iter().flat_map(|&to| self.distances(to)).flatten();
+        shortest.chain(self.pinned.values().map(Route::hops)).max().unwrap_or(0)
     }
 
     /// Pairs of nodes without a route, each once, in natural order. Nodes that are down are left out.
@@ -328,7 +350,7 @@ impl Router {
         let mut levels = Levels { root, hops: vec![FAR; count], width: vec![0; count] };
         levels.hops[root.index()] = 0;
         levels.width[root.index()] = u64::MAX;
-        let most_hops = self.policy.max_relays.map_or(FAR - 1, |relays| u32::from(relays) + 1);
+        let most_hops = self.max_relays.map_or(FAR - 1, |relays| u32::from(relays) + 1);
         let mut open = VecDeque::from([root]);
         while let Some(at) = open.pop_front() {
             let hops = levels.hops[at.index()];

@@ -55,6 +55,11 @@ impl Spread {
         self.settled.get(&ordered(low, high))
     }
 
+    /// All settled routes, in no promised order.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.settled.values()
+    }
+
     /// Counts the pairs that have one route, then settles those that have more. A pair given twice counts twice.
     fn pass(
         &mut self,
@@ -65,6 +70,10 @@ impl Spread {
     ) {
         let mut open = Vec::new();
         for (low, high) in pairs {
+            if let Some(pinned) = router.pinned(low, high) {
+                load.add(router, pinned);
+                continue;
+            }
             let levels = &levels[&high];
             if levels.hops[low.index()] == FAR {
                 continue;

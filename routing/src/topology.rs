@@ -7,7 +7,7 @@ use crate::graph::Graph;
 use crate::{
     AddressPlan, Edge, EdgeId, Link, LinkId, Node, NodeId, NodeSpec, Policy, Problem, Shape, ShapeError, Subnet,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 
 /// A fixed picture of the cluster. Cheap to share (`Arc`), never changed; what is down just now is told to
@@ -43,7 +43,7 @@ impl Topology {
     /// # Errors
     /// Everything that is wrong, at once.
     pub fn from_nodes(nodes: Vec<NodeSpec>, switches: Vec<Subnet>, policy: Policy) -> Result<Self, Vec<Problem>> {
-        let problems = check(&nodes, &switches, &Places::default());
+        let problems = check(&nodes, &switches, &policy, &Places::default());
         if problems.is_empty() { Ok(derive::build(nodes, switches, policy)) } else { Err(problems) }
     }
 
@@ -55,7 +55,7 @@ impl Topology {
     /// makes more of them than there are cables: the caller knows from its beacons which exist and rules the others
     /// out with [`Router::avoiding`](crate::Router::avoiding).
     pub fn discovered(nodes: Vec<NodeSpec>, switches: Vec<Subnet>, policy: Policy) -> (Self, Vec<Problem>) {
-        let problems = check(&nodes, &switches, &Places::default());
+        let problems = check(&nodes, &switches, &policy, &Places::default());
         (derive::build(derive::usable(nodes), switches, policy), problems)
     }
 
@@ -68,7 +68,7 @@ impl Topology {
         let mut problems = read.problems;
         // Without any node that could be read, what is missing has been said already.
         if !read.nodes.is_empty() || problems.is_empty() {
-            problems.extend(check(&read.nodes, &read.switches, &read.places));
+            problems.extend(check(&read.nodes, &read.switches, &read.policy, &read.places));
         }
         if problems.is_empty() {
             return Ok(derive::build(read.nodes, read.switches, read.policy));
@@ -94,7 +94,7 @@ impl Topology {
 
     /// The same nodes under another policy.
     #[must_use]
-    pub const fn with_policy(mut self, policy: Policy) -> Self {
+    pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
@@ -120,8 +120,8 @@ impl Topology {
     }
 
     /// What routes must respect.
-    pub const fn policy(&self) -> Policy {
-        self.policy
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// Nodes in natural order of their stable ids (`node2` before `node10`): an order that does not depend on who
@@ -241,6 +241,12 @@ impl Topology {
             hash.bytes(&[5]).bytes(&switch.network().octets()).bytes(&[switch.prefix()]);
         }
         hash.bytes(&[6]).bytes(&self.policy.max_relays.map_or(u32::MAX, u32::from).to_le_bytes());
+        text(&mut hash, 7, self.policy.differences.name());
+        // In whatever order they are listed, as the first of two for one pair does not occur in a file.
+        for route in self.policy.routes.iter().collect::<BTreeSet<_>>() {
+            hash.bytes(&[8]);
+            route.names().for_each(|name| text(&mut hash, 9, name));
+        }
         hash.finish()
     }
 }

@@ -87,7 +87,7 @@ fn the_order_of_a_file_does_not_change_its_hash_but_its_content_does() {
 
 #[test]
 fn every_fault_is_told_at_once_with_line_node_and_field() {
-    let text = r#"schema = 2
+    let text = r#"schema = 0
 [[node]]
 name = "a"
 rely = false
@@ -108,7 +108,7 @@ mtu = 9
 "#;
     let told: Vec<_> = faults(text).iter().map(ToString::to_string).collect();
     let expected = [
-        "mesh[E64] line 1, schema: schema 2 is newer than 1, the newest that this release reads; upgrade",
+        "mesh[E64] line 1, schema: no schema 0 exists; use 1",
         "mesh[E61] line 4, node \"a\", rely: unknown key; did you mean \"relay\"?",
         "mesh[E68] line 7, node \"a\", port[0].address: \"10.0.0.300\" is no IPv4 address; write it like \
          \"192.168.100.1/30\"",
@@ -132,6 +132,19 @@ fn schema_limits() {
     assert_eq!(with("schema = 2"), [ProblemCode::Schema]);
     assert_eq!(with("schema = \"1\""), [ProblemCode::BadValue]);
     assert!(Topology::from_toml("schema = 1\n[[node]]\nname = \"a\"\n").is_ok());
+}
+
+#[test]
+fn a_newer_schema_is_all_that_is_told() {
+    // given a file of a later release, with keys that this one does not know, when read, then that is the one line
+    let told = faults("schema = 2\n[[nodes]]\nname = 7\n[policy]\nfuture = true\n");
+    let told: Vec<_> = told.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["mesh[E64] line 1, schema: schema 2 is newer than 1, the newest that this release reads; upgrade"]
+    );
+    // and also if its text is more than this release's TOML
+    assert_eq!(codes("schema = 2\n[[node]]\nname = a b\n"), [ProblemCode::Schema]);
 }
 
 #[test]

@@ -104,7 +104,9 @@ fn a_summary_names_what_holds_it_together() {
     assert!(text.contains("links that alone hold it together: node0-node1, node1-node2\n"), "{text}");
     assert!(text.ends_with("nodes that alone hold it together: node1\n"), "{text}");
     assert!(summary(&shape(Shape::Switch, 9, 1)).contains("switch, 8 nodes\n"));
-    let lone = Topology::from_nodes(vec![NodeSpec::new("a")], vec![], Policy { max_relays: Some(1) }).expect("sound");
+    let lone =
+        Topology::from_nodes(vec![NodeSpec::new("a")], vec![], Policy { max_relays: Some(1), ..Policy::default() })
+            .expect("sound");
     assert!(summary(&lone).contains("policy: at most 1 relay\n"));
 }
 

@@ -209,7 +209,9 @@ fn made_up(rng: &mut Rng) -> Vec<u8> {
                 features: 0,
                 ports: ports.into_values().collect(),
                 adjacencies,
-                agents: (0..rng.below(3)).map(|n| AgentAt { port: n as u16, job: rng.below(9) as u32 }).collect(),
+                agents: (0..rng.below(3))
+                    .map(|n| AgentAt { port: n as u16, job: rng.below(9) as u32, rank: 3 })
+                    .collect(),
             }
             .encode();
             pack([Carried { age_ms: rng.below(11_000) as u16, body: &body }].into_iter()).remove(0)

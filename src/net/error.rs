@@ -38,6 +38,12 @@ pub(crate) enum NetError {
     /// A port that was named is none.
     #[error("mesh[E89] NCCL_MESH_PORTS: {word:?} is no port: {why}")]
     Ports { word: String, why: &'static str },
+    /// What is found differs from the topology file, whose policy refuses that.
+    #[error(
+        "mesh[E09] node {node}: the topology file says differences = \"refuse\", and what is found differs: {how}; correct the cabling or the \
+         file (nccl-mesh topology discover writes what is found)"
+    )]
+    Differs { node: String, how: String },
     /// RDMA links were asked for and cannot be had.
     #[error(
         "mesh[E{code:02}] node {node}: links are RDMA (NCCL_MESH_LINK=verbs, the default), but {why} (or set NCCL_MESH_LINK=tcp on all nodes)"
@@ -124,6 +130,7 @@ impl NetError {
             | Self::SharedSubnet { .. }
             | Self::Pin { .. }
             | Self::Ports { .. }
+            | Self::Differs { .. }
             | Self::NoPorts => NcclResult::SystemError,
             Self::Handle { .. } | Self::Version { .. } | Self::OtherTopology { .. } | Self::TooLarge { .. } => {
                 NcclResult::InvalidUsage

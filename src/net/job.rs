@@ -5,6 +5,8 @@
 
 use std::ffi::OsStr;
 
+use mesh_relay::discovery::NO_RANK;
+
 /// What launchers set the same for all processes of a job and differently for two jobs, first to last.
 const NAMES: [&str; 8] = [
     "TORCHELASTIC_RUN_ID",
@@ -16,6 +18,17 @@ const NAMES: [&str; 8] = [
     "OMPI_MCA_ess_base_jobid",
     "NCCL_COMM_ID",
 ];
+
+/// The rank of this process in its job, [`NO_RANK`] if nothing says, and how many ranks the job has.
+pub(super) fn rank() -> (u16, Option<usize>) {
+    let number = |names: [&str; 3]| {
+        let first = names.into_iter().find_map(|name| std::env::var(name).ok());
+        first.and_then(|text| text.trim().parse::<usize>().ok())
+    };
+    let rank = number(["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"]);
+    let size = number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"]);
+    (rank.and_then(|rank| u16::try_from(rank).ok()).unwrap_or(NO_RANK), size)
+}
 
 /// The number; 0 if nothing says.
 pub(super) fn number(set: Option<&str>) -> u32 {

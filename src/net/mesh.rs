@@ -9,13 +9,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mesh_link::netdev;
 use mesh_relay::discovery::{AgentAt, View};
 use mesh_relay::node::Mesh;
-use mesh_routing::{NodeId, Policy, Router, Topology};
+use mesh_routing::{Differences, NodeId, Policy, Router, Topology};
 
 use super::NetError;
 use super::node::list;
@@ -98,9 +98,12 @@ impl Known {
 
     /// TCP port of the agent that relays for a job at a node; 0 is the one on the shared port. A job's own processes come before those of
     /// others, so that it does not end with another job; a daemon comes before both.
-    pub(super) fn relay_port(&self, node: u64, job: u32) -> u16 {
+    pub(super) fn relay_port(&self, node: u64, job: u32, shared: u16) -> u16 {
         match self.agents.get(&node) {
-            Some((false, agents)) if job != 0 => agents.iter().find(|agent| agent.job == job).map_or(0, |a| a.port),
+            Some((false, agents)) if job != 0 => agents
+                .iter()
+                .find(|agent| agent.job == job)
+                .map_or(0, |agent| if agent.port == shared { 0 } else { agent.port }),
             _ => 0,
         }
     }
@@ -112,6 +115,23 @@ fn agents(view: &View) -> HashMap<u64, (bool, Vec<AgentAt>)> {
 
 fn ends_of(view: &View) -> BTreeSet<[Ipv4Addr; 2]> {
     view.links.iter().map(|[a, b]| [a.address, b.address]).collect()
+}
+
+/// Whether connections may be made, as far as the file is a contract: nothing is said yet, it is kept, or how it is broken.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Verdict(Arc<OnceLock<Option<String>>>);
+
+impl Verdict {
+    /// Given once; `Some` refuses.
+    pub(super) fn give(&self, broken: Option<String>) {
+        // What was said first holds.
+        let _ = self.0.set(broken);
+    }
+
+    /// What was said, if it was.
+    pub(super) fn ask(&self) -> Option<Option<&str>> {
+        self.0.get().map(Option::as_deref)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -133,13 +153,15 @@ pub(super) struct Knowledge {
     key: u64,
     declared: Option<Arc<Known>>,
     mesh: Option<Mesh>,
+    /// On the file as a contract.
+    verdict: Verdict,
     latest: Mutex<Latest>,
 }
 
 impl Knowledge {
-    pub(super) fn new(key: u64, declared: Option<Arc<Known>>, mesh: Option<Mesh>) -> Self {
+    pub(super) fn new(key: u64, declared: Option<Arc<Known>>, mesh: Option<Mesh>, verdict: Verdict) -> Self {
         let latest = Latest { known: declared.clone(), ..Latest::default() };
-        Self { key, declared, mesh, latest: Mutex::new(latest) }
+        Self { key, declared, mesh, verdict, latest: Mutex::new(latest) }
     }
 
     /// The file's, if there is one.
@@ -150,6 +172,15 @@ impl Knowledge {
     /// Whether more may become known than now.
     pub(super) fn may_grow(&self) -> bool {
         self.declared.is_none() && self.mesh.is_some()
+    }
+
+    /// How the file is broken, if it says that this is to be refused; `None` while that is not known.
+    pub(super) fn broken(&self) -> Option<Option<&str>> {
+        let refuses = |known: &Arc<Known>| known.topology.policy().differences == Differences::Refuse;
+        match (&self.mesh, &self.declared) {
+            (Some(_), Some(declared)) if refuses(declared) => self.verdict.ask(),
+            _ => Some(None),
+        }
     }
 
     /// Whether something has just been found, and more may follow in a moment: a route that is chosen now may be a poor one.
@@ -202,7 +233,7 @@ mod tests {
                 name: node.name.clone(),
                 relay: true,
                 daemon: false,
-                agents: vec![AgentAt { port: 40_000, job: 5 }, AgentAt { port: 40_001, job: 7 }],
+                agents: vec![AgentAt { port: 17_917, job: 5, rank: 0 }, AgentAt { port: 40_001, job: 7, rank: 0 }],
                 features: 0,
                 ports: node.ports.iter().map(port).collect(),
             };
@@ -279,11 +310,12 @@ mod tests {
         assert_eq!((hops(&known, "node3"), known.hash), (Some(3), 0));
         // then a job relays by its own process, and by the one on the shared port where it has none, or where it has no name
         let via = key_of("node1");
-        assert_eq!((known.relay_port(via, 7), known.relay_port(via, 9), known.relay_port(via, 0)), (40_001, 0, 0));
-        assert_eq!(known.relay_port(key_of("stranger"), 7), 0);
+        let port = |known: &Known, node, job| known.relay_port(node, job, 17_917);
+        assert_eq!([7, 5, 9, 0].map(|job| port(&known, via, job)), [40_001, 0, 0, 0]);
+        assert_eq!(port(&known, key_of("stranger"), 7), 0);
         // given a daemon there, then by it
         found.nodes.get_mut(&via).expect("it is there").daemon = true;
         let known = Known::found(&found, key_of("node0")).expect("it is there");
-        assert_eq!(known.relay_port(via, 7), 0);
+        assert_eq!(port(&known, via, 7), 0);
     }
 }

@@ -7,6 +7,7 @@
 //!   mesh       what it knows of the others: a file, what is found, or both
 //!   identity   its name and id      job   the job it belongs to
 //!   devices    the RDMA devices behind its ports
+//!   watch      what is said once at the start of a job
 //!   handle     the 128 bytes from a receiver to its sender
 //!   lanes      the legs of one connection; errors, watchdog, close
 //!   send, recv the two ends over real legs
@@ -28,6 +29,7 @@ mod node;
 mod recv;
 mod report;
 mod send;
+mod watch;
 mod way;
 pub mod whole;
 mod window;
@@ -204,6 +206,11 @@ impl Pending {
         let node = &self.node;
         let waited = self.since.elapsed();
         let limit = node.settings.connect_timeout;
+        match node.knowledge.broken() {
+            None => return Ok(()),
+            Some(Some(how)) => return Err(NetError::Differs { node: node.name.clone(), how: how.to_owned() }),
+            Some(None) => {}
+        }
         if node.knowledge.grows() && waited < SETTLES {
             return Ok(());
         }

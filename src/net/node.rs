@@ -19,8 +19,8 @@ use tracing::info;
 
 use super::handle::Handle;
 use super::identity::Spec;
-use super::mesh::{Knowledge, Known};
-use super::{NetError, devices, job, window};
+use super::mesh::{Knowledge, Known, Verdict};
+use super::{NetError, devices, job, watch, window};
 use crate::settings::{self, RelayCores, Settings};
 
 /// Payload bytes this process has sent on connections of its own.
@@ -149,6 +149,7 @@ impl Node {
         );
         devices::tell(&name, &backend, known.as_ref().map_or(&[], |k| &k.topology.node(k.me).ports));
         let job = job::number(settings.job.as_deref());
+        let verdict = Verdict::default();
         let mesh = match claim {
             None => None,
             Some(claim) => {
@@ -162,10 +163,19 @@ impl Node {
                     ports: devices::describe(&ports, &backend, declared.unwrap_or_default()),
                     port: settings.port,
                     job,
+                    rank: job::rank().0,
                 };
                 let serving = agent.clone();
                 let serve = Box::new(move |listeners| serving.serve(listeners));
-                Some(Mesh::start(config, claim, answers, serve).map_err(start)?)
+                let mesh = Mesh::start(config, claim, answers, serve).map_err(start)?;
+                watch::start(watch::Watch {
+                    node: name.clone(),
+                    mesh: mesh.clone(),
+                    declared: known.clone(),
+                    verdict: verdict.clone(),
+                    job,
+                });
+                Some(mesh)
             }
         };
         Ok(Self {
@@ -177,7 +187,7 @@ impl Node {
             backend,
             ports,
             control,
-            knowledge: Knowledge::new(key, known, mesh),
+            knowledge: Knowledge::new(key, known, mesh, verdict),
             job,
             answers,
             turns: Mutex::default(),

@@ -133,7 +133,8 @@ impl Node {
             let last = lane.hops.len() - 1;
             let hop = |(n, h): (usize, &mesh_routing::Hop)| {
                 let at = known.topology.port_by_address(h.to).map_or(0, |(node, _)| known.topology.node(node).key);
-                let agent = if n == last { self.agent_of(handle) } else { known.relay_port(at, self.job) };
+                let agent =
+                    if n == last { self.agent_of(handle) } else { known.relay_port(at, self.job, self.settings.port) };
                 HopAddr { from: h.from, to: h.to, agent }
             };
             lanes.push(lane.hops.iter().enumerate().map(hop).collect());

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mesh_link::endpoint::Backend;
-use mesh_relay::discovery::Fault;
+use mesh_relay::discovery::{Fault, NO_RANK};
 use mesh_relay::node::{Claim, Mesh, NodeConfig, Scope};
 use mesh_routing::{Policy, Problem, Topology};
 
@@ -79,6 +79,7 @@ pub fn look(limit: Duration) -> Result<Found, String> {
         ports: devices::describe(&spec.ports, &backend, declared.unwrap_or_default()),
         port: settings.port,
         job: 0,
+        rank: NO_RANK,
     };
     let began = Instant::now();
     let mesh = Mesh::start(config, claim, 0, Box::new(drop)).map_err(|e| e.to_string())?;

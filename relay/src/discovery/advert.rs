@@ -15,7 +15,7 @@ pub const MAX_TEXT: usize = 64;
 pub const MAX_DEVICE: usize = 24;
 /// Most ports of a node, and so most adjacencies: a port has one at most.
 pub const MAX_PORTS: usize = 16;
-/// Most agents of a node beside the one on the port that all nodes share.
+/// Most processes of jobs that a node tells of.
 pub const MAX_AGENTS: usize = 8;
 /// Longest encoded advertisement, in bytes: any advertisement fits into one datagram.
 pub const MAX_ADVERT: usize = 2 * (1 + MAX_TEXT)
@@ -25,7 +25,7 @@ pub const MAX_ADVERT: usize = 2 * (1 + MAX_TEXT)
     + 4
     + (1 + MAX_PORTS * (16 + MAX_DEVICE))
     + (1 + MAX_PORTS * 16)
-    + (1 + MAX_AGENTS * 6);
+    + (1 + MAX_AGENTS * 8);
 
 const RELAY: u8 = 1;
 const CONFLICT: u8 = 2;
@@ -97,14 +97,19 @@ pub struct Adjacency {
     pub remote: Ipv4Addr,
 }
 
-/// A process of a node that relays for its own job.
+/// A process of a node that belongs to a job, and relays for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentAt {
     /// TCP port that it listens on, the same on all ports of the node.
     pub port: u16,
     /// The job that it belongs to.
     pub job: u32,
+    /// Its rank in the job, [`NO_RANK`] if that is not known.
+    pub rank: u16,
 }
+
+/// The rank of a process of which it is not known.
+pub const NO_RANK: u16 = u16::MAX;
 
 /// What a node says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +134,7 @@ pub struct Advert {
     pub ports: Vec<AdvertPort>,
     /// Its adjacencies by own port, one a port at most.
     pub adjacencies: Vec<Adjacency>,
-    /// Its other agents, in order, each once.
+    /// Its processes of jobs, in order, each once.
     pub agents: Vec<AgentAt>,
 }
 
@@ -191,6 +196,7 @@ impl Advert {
         for agent in &self.agents {
             out.extend_from_slice(&agent.port.to_le_bytes());
             out.extend_from_slice(&agent.job.to_le_bytes());
+            out.extend_from_slice(&agent.rank.to_le_bytes());
         }
         out
     }
@@ -233,7 +239,7 @@ impl Advert {
         }
         let mut agents: Vec<AgentAt> = Vec::new();
         for _ in 0..r.count("agents", MAX_AGENTS)? {
-            let agent = AgentAt { port: r.u16()?, job: r.u32()? };
+            let agent = AgentAt { port: r.u16()?, job: r.u32()?, rank: r.u16()? };
             if agents.last().is_some_and(|last| *last >= agent) {
                 return Err(WireError::Order { field: "agents" });
             }

@@ -49,7 +49,7 @@ fn largest() -> Advert {
         features: u32::MAX,
         adjacencies: ports.iter().map(adjacency).collect(),
         ports,
-        agents: (0..MAX_AGENTS as u16).map(|n| AgentAt { port: u16::MAX - 7 + n, job: u32::MAX }).collect(),
+        agents: (0..MAX_AGENTS as u16).map(|n| AgentAt { port: u16::MAX - 7 + n, job: u32::MAX, rank: n }).collect(),
     }
 }
 

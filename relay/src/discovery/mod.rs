@@ -33,7 +33,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
 pub use advert::{
-    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADVERT, MAX_AGENTS, MAX_DEVICE, MAX_PORTS, MAX_TEXT, Version, key_of,
+    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADVERT, MAX_AGENTS, MAX_DEVICE, MAX_PORTS, MAX_TEXT, NO_RANK, Version,
+    key_of,
 };
 pub use beacon::{
     Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, Summary,
@@ -63,7 +64,7 @@ pub struct Discovery {
     stale: bool,
     /// When the view may change again.
     look: Time,
-    /// The node's agents beside the one on the port that all nodes share.
+    /// The node's processes of jobs.
     agents: Vec<AgentAt>,
     /// Neighbours that are to get our digests.
     behind: BTreeSet<(PortId, Ipv4Addr)>,
@@ -151,8 +152,8 @@ impl Discovery {
         self.settle(now);
     }
 
-    /// The node's agents beside the one on the port that all nodes share, all of them. More than [`MAX_AGENTS`] are not told of: they have
-    /// no less, for others then relay by the one on the shared port.
+    /// The node's processes of jobs, all of them. More than [`MAX_AGENTS`] are not told of: they lack nothing, for others then relay by the
+    /// one on the shared port.
     pub fn on_agents(&mut self, now: Time, mut agents: Vec<AgentAt>) {
         let now = self.advance(now);
         agents.sort_unstable();

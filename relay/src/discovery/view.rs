@@ -25,7 +25,7 @@ pub struct ViewNode {
     pub relay: bool,
     /// Whether the agent on the port that all nodes share is a daemon.
     pub daemon: bool,
-    /// The node's other agents.
+    /// Its processes of jobs.
     pub agents: Vec<AgentAt>,
     /// What the node can do beyond the protocol's version.
     pub features: u32,

@@ -4,12 +4,12 @@
 //!
 //! ```text
 //!   frame   length u32 (of what follows) | kind u8 | body
-//!   1 hello     version u16 | the guest's TCP port u16 (0: it only looks) | its job u32            guest to owner, once
+//!   1 hello     version u16 | the guest's TCP port u16 (0: it only looks) | its job u32 | rank u16  guest to owner, once
 //!   2 view      the node's key u64 | n u16, n x (length u16 | advertisement)                        owner to guest, at every change
 //!   3 refused   version u16                                                                         owner to guest, then it closes
 //! ```
 
-use crate::discovery::{Advert, MAX_ADVERT, WireError};
+use crate::discovery::{Advert, AgentAt, MAX_ADVERT, WireError};
 use crate::reader::Reader;
 
 /// Version of these frames: processes of one host may run different builds.
@@ -24,7 +24,7 @@ const REFUSED: u8 = 3;
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    Hello { version: u16, port: u16, job: u32 },
+    Hello { version: u16, agent: AgentAt },
     View { key: u64, adverts: Vec<Advert> },
     Refused { version: u16 },
 }
@@ -33,11 +33,12 @@ impl Frame {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; 4];
         match self {
-            Self::Hello { version, port, job } => {
+            Self::Hello { version, agent } => {
                 out.push(HELLO);
                 out.extend_from_slice(&version.to_le_bytes());
-                out.extend_from_slice(&port.to_le_bytes());
-                out.extend_from_slice(&job.to_le_bytes());
+                out.extend_from_slice(&agent.port.to_le_bytes());
+                out.extend_from_slice(&agent.job.to_le_bytes());
+                out.extend_from_slice(&agent.rank.to_le_bytes());
             }
             Self::View { key, adverts } => return view(*key, adverts.iter()),
             Self::Refused { version } => {
@@ -106,7 +107,10 @@ impl Inbox {
 fn decode(body: &[u8]) -> Result<Frame, WireError> {
     let mut r = Reader { bytes: body };
     let frame = match r.u8()? {
-        HELLO => Frame::Hello { version: r.u16()?, port: r.u16()?, job: r.u32()? },
+        HELLO => {
+            let version = r.u16()?;
+            Frame::Hello { version, agent: AgentAt { port: r.u16()?, job: r.u32()?, rank: r.u16()? } }
+        }
         REFUSED => Frame::Refused { version: r.u16()? },
         VIEW => {
             let key = r.u64()?;
@@ -127,7 +131,6 @@ fn decode(body: &[u8]) -> Result<Frame, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::AgentAt;
 
     fn advert(id: &str) -> Advert {
         Advert {
@@ -141,7 +144,7 @@ mod tests {
             features: 3,
             ports: Vec::new(),
             adjacencies: Vec::new(),
-            agents: vec![AgentAt { port: 4, job: 5 }],
+            agents: vec![AgentAt { port: 4, job: 5, rank: 6 }],
         }
     }
 
@@ -149,7 +152,7 @@ mod tests {
     fn frames_come_out_as_they_went_in_whatever_the_pieces() {
         // given three frames in one stream
         let frames = [
-            Frame::Hello { version: VERSION, port: 47_001, job: 7 },
+            Frame::Hello { version: VERSION, agent: AgentAt { port: 47_001, job: 7, rank: 2 } },
             Frame::View { key: 9, adverts: vec![advert("a"), advert("b")] },
             Frame::Refused { version: 3 },
         ];

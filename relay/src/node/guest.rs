@@ -9,7 +9,7 @@ use mesh_link::local;
 use tracing::warn;
 
 use super::frame::{Frame, Inbox, VERSION};
-use crate::discovery::View;
+use crate::discovery::{AgentAt, View};
 
 /// See the module.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ pub(super) enum Heard {
 }
 
 impl Guest {
-    /// Says who we are. `port` 0: we only look.
-    pub(super) fn greet(stream: UnixStream, port: u16, job: u32) -> std::io::Result<Self> {
-        let hello = Frame::Hello { version: VERSION, port, job }.encode();
+    /// Says who we are. Port 0: we only look.
+    pub(super) fn greet(stream: UnixStream, agent: AgentAt) -> std::io::Result<Self> {
+        let hello = Frame::Hello { version: VERSION, agent }.encode();
         // A few bytes on a fresh stream always fit.
         local::send(&stream, &hello)?;
         Ok(Self { stream, inbox: Inbox::default() })

@@ -57,6 +57,8 @@ pub struct NodeConfig {
     pub port: u16,
     /// The job that this process belongs to, 0 if that is not known.
     pub job: u32,
+    /// Its rank in the job, [`NO_RANK`](crate::discovery::NO_RANK) if that is not known.
+    pub rank: u16,
 }
 
 /// What is known of the mesh at one time.

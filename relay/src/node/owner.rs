@@ -20,6 +20,11 @@ use super::{NodeConfig, Shared, tell};
 use crate::agent::AgentError;
 use crate::discovery::{Action, AgentAt, Config, Discovery, MAX_DATAGRAM, PortId, Time, To};
 
+/// A process that others are told of: one that answers, and belongs to a job.
+fn told(agent: AgentAt) -> Option<AgentAt> {
+    (agent.port != 0 && agent.job != 0).then_some(agent)
+}
+
 /// Guests at one time; more are turned away.
 const MAX_GUESTS: usize = 64;
 
@@ -50,7 +55,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    pub(super) fn new(config: &NodeConfig, names: UnixListener, own: Option<AgentAt>) -> Result<Self, AgentError> {
+    pub(super) fn new(config: &NodeConfig, names: UnixListener, own: AgentAt) -> Result<Self, AgentError> {
         let life = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
         let discovery = Config {
             relay: config.relay && !config.looks_only,
@@ -66,7 +71,7 @@ impl Owner {
             names,
             clients: BTreeMap::new(),
             fresh: 0,
-            own,
+            own: told(own),
             started: Instant::now(),
             refused: Vec::new(),
         };
@@ -212,8 +217,8 @@ impl Owner {
         }
         loop {
             match client.inbox.next() {
-                Ok(Some(Frame::Hello { version, port, job })) if version == VERSION => {
-                    client.agent = (port != 0).then_some(AgentAt { port, job });
+                Ok(Some(Frame::Hello { version, agent })) if version == VERSION => {
+                    client.agent = told(agent);
                     greeted = true;
                 }
                 Ok(Some(Frame::Hello { .. })) => {
@@ -250,7 +255,7 @@ impl Owner {
         }
     }
 
-    /// Tells discovery which agents the node has beside the one on the shared port.
+    /// Tells discovery which processes of jobs the node has.
     fn agents(&mut self) {
         let all = self.clients.values().filter_map(|client| client.agent).chain(self.own).collect();
         let now = self.now();

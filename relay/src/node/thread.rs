@@ -81,10 +81,9 @@ impl Runner {
         Ok(runner)
     }
 
-    /// What an own agent beside the shared port is to be advertised as.
-    fn own_agent(&self) -> Option<AgentAt> {
-        let other = self.agent != 0 && self.agent != self.config.port;
-        other.then_some(AgentAt { port: self.agent, job: self.config.job })
+    /// This process, as others are told of it.
+    fn own_agent(&self) -> AgentAt {
+        AgentAt { port: self.agent, job: self.config.job, rank: self.config.rank }
     }
 
     fn become_(&mut self, claim: Claim) -> Result<(), AgentError> {
@@ -102,7 +101,7 @@ impl Runner {
                 self.shared.owns.store(true, Ordering::Relaxed);
             }
             Claim::Guest(stream, _) => {
-                let guest = Guest::greet(stream, self.agent, self.config.job).map_err(system)?;
+                let guest = Guest::greet(stream, self.own_agent()).map_err(system)?;
                 let node = self.config.name.clone();
                 let system = |source| AgentError::System { node, what: "epoll", source };
                 self.poller.add(guest.stream.as_raw_fd(), STREAM, Interest::READ).map_err(system)?;

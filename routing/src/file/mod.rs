@@ -1,5 +1,6 @@
 //! The topology file: TOML, schema 1. Links are not written down; they follow from shared subnets.
 
+mod policy;
 mod read;
 mod table;
 mod write;
@@ -15,4 +16,5 @@ const TOP_KEYS: &[&str] = &["schema", "node", "switch", "policy"];
 const NODE_KEYS: &[&str] = &["name", "id", "control", "relay", "port"];
 const PORT_KEYS: &[&str] = &["device", "address", "speed", "mtu"];
 const SWITCH_KEYS: &[&str] = &["subnet"];
-const POLICY_KEYS: &[&str] = &["max_relays"];
+const POLICY_KEYS: &[&str] = &["max_relays", "differences", "route"];
+const ROUTE_KEYS: &[&str] = &["from", "to", "via"];

@@ -1,8 +1,9 @@
 //! Reads a topology file into descriptions of nodes. Collects every fault of the file's form; what the descriptions
 //! mean together is checked elsewhere.
 
+use super::policy::read_policy;
 use super::table::{Lines, Report, Table};
-use super::{NODE_KEYS, POLICY_KEYS, PORT_KEYS, SCHEMA, SWITCH_KEYS, TOP_KEYS};
+use super::{NODE_KEYS, PORT_KEYS, SCHEMA, SWITCH_KEYS, TOP_KEYS};
 use crate::check::Places;
 use crate::{NodeSpec, Policy, PortSpec, Problem, ProblemCode, Subnet};
 use std::net::Ipv4Addr;
@@ -28,7 +29,18 @@ pub(crate) fn read(text: &str) -> Read {
         report.problems.push(Problem::new(ProblemCode::Syntax, "", "", message).at_line(line));
     }
     let top = Table { table: document.get_ref(), line: 1, node: "", path: "" };
-    check_schema(&top, &mut report);
+    if check_schema(&top, &mut report) == SchemaFound::Newer {
+        // What else is in it, only a newer release can judge.
+        report.problems.retain(|problem| problem.code == ProblemCode::Schema);
+        let places = Places { incomplete: true, ..Places::default() };
+        return Read {
+            nodes: Vec::new(),
+            switches: Vec::new(),
+            policy: Policy::default(),
+            places,
+            problems: report.problems,
+        };
+    }
     top.only(&mut report, TOP_KEYS);
 
     let mut places = Places { incomplete: report.broken, ..Places::default() };
@@ -50,11 +62,18 @@ pub(crate) fn read(text: &str) -> Read {
             None => places.incomplete = true,
         }
     }
-    let policy = read_policy(&top, &mut report);
+    let policy = read_policy(&top, &mut places, &mut report);
     Read { nodes, switches, policy, places, problems: report.problems }
 }
 
-fn check_schema(top: &Table<'_>, report: &mut Report) {
+/// Whether the rest of the file can be judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SchemaFound {
+    Known,
+    Newer,
+}
+
+fn check_schema(top: &Table<'_>, report: &mut Report) -> SchemaFound {
     if top.get("schema").is_none() {
         if !report.broken {
             let message = format!("missing; begin the file with: schema = {SCHEMA}");
@@ -64,10 +83,13 @@ fn check_schema(top: &Table<'_>, report: &mut Report) {
         if found > SCHEMA {
             let message = format!("schema {found} is newer than {SCHEMA}, the newest that this release reads; upgrade");
             top.problem(report, ProblemCode::Schema, "schema", message);
-        } else if found != SCHEMA {
+            return SchemaFound::Newer;
+        }
+        if found != SCHEMA {
             top.problem(report, ProblemCode::Schema, "schema", format!("no schema {found} exists; use {SCHEMA}"));
         }
     }
+    SchemaFound::Known
 }
 
 fn read_node(index: usize, table: &DeTable<'_>, line: usize, places: &mut Places, report: &mut Report) -> NodeSpec {
@@ -174,20 +196,6 @@ fn read_prefixed(table: &Table<'_>, report: &mut Report, key: &str) -> Option<(I
         table.problem(report, ProblemCode::BadPrefix, key, message);
     }
     Some((address, parsed?))
-}
-
-fn read_policy(top: &Table<'_>, report: &mut Report) -> Policy {
-    let Some(value) = top.get("policy") else { return Policy::default() };
-    let line = report.lines.at(value.span().start);
-    let Some(table) = value.get_ref().as_table() else {
-        let message = format!("a [policy] table wanted, {} found", value.get_ref().type_str());
-        top.problem(report, ProblemCode::BadValue, "policy", message);
-        return Policy::default();
-    };
-    let policy = Table { table, line, node: "", path: "policy." };
-    policy.only(report, POLICY_KEYS);
-    let max_relays = policy.number(report, "max_relays", (0, i64::from(u16::MAX)));
-    Policy { max_relays: max_relays.and_then(|number| u16::try_from(number).ok()) }
 }
 
 /// Mbit/s from a number and a unit M, G or T, with or without `bit/s`, `b/s` or `bps` after it.

@@ -89,6 +89,18 @@ impl<'a> Table<'a> {
         text
     }
 
+    /// A list of strings; `None` if absent or, noted, of another type.
+    pub(super) fn strings(&self, report: &mut Report, key: &str) -> Option<Vec<String>> {
+        let value = self.get(key)?.get_ref();
+        let strings = value
+            .as_array()
+            .and_then(|array| array.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect());
+        if strings.is_none() {
+            self.wrong_type(report, key, value, "a list of strings");
+        }
+        strings
+    }
+
     /// A truth value; `None` if absent or, noted, of another type.
     pub(super) fn truth(&self, report: &mut Report, key: &str) -> Option<bool> {
         let value = self.get(key)?.get_ref();

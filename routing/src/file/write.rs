@@ -1,7 +1,7 @@
 //! Writes a topology as a file that reads back to an equal one.
 
 use super::SCHEMA;
-use crate::Topology;
+use crate::{Differences, Policy, Topology};
 use std::fmt::Write as _;
 
 /// The text of the file.
@@ -36,11 +36,29 @@ pub(crate) fn write(topology: &Topology) -> String {
         put(&mut text, "\n[[switch]]", "");
         put(&mut text, "subnet", &quoted(&subnet.to_string()));
     }
-    if let Some(max_relays) = topology.policy().max_relays {
-        put(&mut text, "\n[policy]", "");
-        put(&mut text, "max_relays", &max_relays.to_string());
-    }
+    write_policy(&mut text, topology.policy());
     text
+}
+
+/// Only what differs from what holds where nothing is written.
+fn write_policy(text: &mut String, policy: &Policy) {
+    let differs = policy.differences != Differences::default();
+    if policy.max_relays.is_some() || differs {
+        put(text, "\n[policy]", "");
+    }
+    if let Some(max_relays) = policy.max_relays {
+        put(text, "max_relays", &max_relays.to_string());
+    }
+    if differs {
+        put(text, "differences", &quoted(policy.differences.name()));
+    }
+    for route in &policy.routes {
+        let via: Vec<_> = route.via.iter().map(|name| quoted(name)).collect();
+        put(text, "\n[[policy.route]]", "");
+        put(text, "from", &quoted(&route.from));
+        put(text, "to", &quoted(&route.to));
+        put(text, "via", &format!("[{}]", via.join(", ")));
+    }
 }
 
 fn put(text: &mut String, key: &str, value: &str) {

@@ -13,7 +13,7 @@ const RELAYED: u64 = 1 << 24;
 const NO_ROUTE: u64 = 1 << 40;
 
 /// The best order of these nodes, beginning with the first.
-pub(super) fn best_ring(canonical: &[NodeId], router: &Router) -> Vec<NodeId> {
+pub(crate) fn best_ring(canonical: &[NodeId], router: &Router) -> Vec<NodeId> {
     let n = canonical.len();
     if n <= 2 {
         return canonical.to_vec();

@@ -1,6 +1,7 @@
 //! Text and pictures of what this crate knows, for the operator's command. Strings out; where they go is the
 //! caller's concern.
 
+mod cabling;
 mod layout;
 mod outages;
 mod routes;
@@ -9,6 +10,7 @@ mod summary;
 mod svg;
 mod table;
 
+pub use cabling::cabling_svg;
 pub use outages::{Down, Outage, outages, outages_table};
 pub use routes::{STANDARD_LOADS, loads_table, ring_note, route_detail, routes_table};
 pub use summary::summary;

@@ -17,6 +17,10 @@ pub(super) struct Wire {
     pub(super) rail: usize,
     /// Whether the second end is a switch.
     pub(super) to_switch: bool,
+    /// The port at each end; none at a switch.
+    pub(super) ports: [Option<(NodeId, usize)>; 2],
+    /// Speed of the link, or of the port at a switch, in Mbit/s.
+    pub(super) speed_mbps: Option<u32>,
 }
 
 /// A switched segment.
@@ -34,7 +38,7 @@ pub(super) struct Scene {
 }
 
 /// Pixels between the rails of an edge.
-const RAIL_GAP: f64 = 16.0;
+pub(super) const RAIL_GAP: f64 = 16.0;
 /// Pixels between switches, to the right and down: side by side they would hide each other's wires, and so they would
 /// one above the other.
 const SWITCH_GAP: (f64, f64) = (150.0, 90.0);
@@ -52,7 +56,17 @@ pub(super) fn scene(topology: &Topology, layout: &Layout, load: &LinkLoad, route
             let [out, back] = load.links[link.id.index()];
             let load = if link.ends[0].node == a { [out, back] } else { [back, out] };
             let title = format!("{} ({})", super::link_name(topology, link), link.subnet);
-            wires.push(Wire { ends, load, title, marked: on_route(a, b), rail, to_switch: false });
+            let ports = [a, b].map(|node| link.end_of(node).map(|end| (node, end.port)));
+            wires.push(Wire {
+                ends,
+                load,
+                title,
+                marked: on_route(a, b),
+                rail,
+                to_switch: false,
+                ports,
+                speed_mbps: link.speed_mbps,
+            });
         }
     }
     let mut switches = Vec::new();
@@ -72,6 +86,8 @@ pub(super) fn scene(topology: &Topology, layout: &Layout, load: &LinkLoad, route
                     marked: route.is_some_and(|route| switched_step(topology, route, node.id, *subnet)),
                     rail: index,
                     to_switch: true,
+                    ports: [Some((node.id, port)), None],
+                    speed_mbps: spec.speed_mbps,
                 });
             }
         }
@@ -88,7 +104,7 @@ fn switched_step(topology: &Topology, route: &Route, node: NodeId, subnet: crate
 }
 
 /// The line moved sideways.
-fn shifted([a, b]: [Point; 2], aside: f64) -> [Point; 2] {
+pub(super) fn shifted([a, b]: [Point; 2], aside: f64) -> [Point; 2] {
     let (x, y) = (b.x - a.x, b.y - a.y);
     let length = x.hypot(y).max(1.0);
     let (dx, dy) = (-y / length * aside, x / length * aside);

@@ -18,18 +18,19 @@ pub struct Picture<'a> {
     pub route: Option<&'a Route>,
 }
 
-const NODE_RADIUS: f64 = 36.0;
+pub(super) const NODE_RADIUS: f64 = 36.0;
 /// Height of the heading and of the legend.
-const HEAD: f64 = 84.0;
+pub(super) const HEAD: f64 = 84.0;
 const FOOT: f64 = 96.0;
-const LEAST_WIDTH: f64 = 620.0;
+pub(super) const LEAST_WIDTH: f64 = 620.0;
 /// With more wires than this at one node, numbers would cover each other: colour and width alone tell.
 const MOST_LABELS: usize = 6;
 /// Size of the ground of a label.
 const LABEL: (f64, f64) = (30.0, 14.0);
 const STYLE: &str = "text{font-family:'DejaVu Sans','Helvetica Neue',Arial,sans-serif;fill:#1f2933}\
 .h{font-size:18px;font-weight:bold}.s{font-size:13px;fill:#52606d}.n{font-size:13px;text-anchor:middle}\
-.l{font-size:11px;text-anchor:middle}.r{font-size:10px;text-anchor:middle;fill:#52606d}";
+.l{font-size:11px;text-anchor:middle}.r{font-size:10px;text-anchor:middle;fill:#52606d}\
+.p{font-size:10px;text-anchor:middle}";
 
 /// The picture as a standalone SVG document.
 pub fn svg(topology: &Topology, router: &Router, picture: &Picture<'_>) -> String {
@@ -38,14 +39,8 @@ pub fn svg(topology: &Topology, router: &Router, picture: &Picture<'_>) -> Strin
     let width = layout.width.max(LEAST_WIDTH);
     let height = layout.height + HEAD + FOOT;
     let most = scene.wires.iter().flat_map(|wire| wire.load).fold(0.0, f64::max);
-    let mut out = String::new();
+    let mut out = begin(width, height);
     // Writing to a string cannot fail, here and below.
-    let _ = write!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\">\n<style>{STYLE}</style>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-    );
     heading(&mut out, picture, most);
     let _ = writeln!(out, "<g transform=\"translate({:.1} {HEAD})\">", (width - layout.width) / 2.0);
     // Marked wires first: the mark lies below the wire.
@@ -81,6 +76,15 @@ pub fn svg(topology: &Topology, router: &Router, picture: &Picture<'_>) -> Strin
     out
 }
 
+/// The beginning of a document of this size, up to its ground.
+pub(super) fn begin(width: f64, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width:.0} {height:.0}\">\n<style>{STYLE}</style>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+    )
+}
+
 fn heading(out: &mut String, picture: &Picture<'_>, most: f64) {
     let relayed = picture.load.relayed_share() * 100.0;
     let _ = writeln!(
@@ -96,7 +100,7 @@ fn heading(out: &mut String, picture: &Picture<'_>, most: f64) {
     }
 }
 
-fn nodes(out: &mut String, topology: &Topology, layout: &Layout, picture: &Picture<'_>) {
+pub(super) fn nodes(out: &mut String, topology: &Topology, layout: &Layout, picture: &Picture<'_>) {
     for node in topology.nodes() {
         let Point { x, y } = layout.nodes[node.id.index()];
         let on_route = picture.route.is_some_and(|route| route.nodes().contains(&node.id));
@@ -184,7 +188,7 @@ fn legend(out: &mut String, most: f64, y: f64, labelled: bool, switched: bool) {
     );
 }
 
-fn line(out: &mut String, [a, b]: [Point; 2], colour: &str, width: f64, title: &str) {
+pub(super) fn line(out: &mut String, [a, b]: [Point; 2], colour: &str, width: f64, title: &str) {
     let title = if title.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(title)) };
     let _ = writeln!(
         out,
@@ -204,7 +208,7 @@ fn colour(share: f64) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -5,11 +5,14 @@ mod bench;
 mod discover;
 mod env_cmd;
 mod fabric_args;
+mod launch;
 mod rank_order;
 mod routes;
 mod shape_args;
 mod sim_run;
 mod topology;
+mod topology_diff;
+mod topology_import;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! `nccl-mesh rank-order`: an order of ranks that puts Ring on real cables, and how to tell launchers. Knows nothing of
 //! running jobs. Runs on the command's main thread.
 
+use crate::launch::{Format, plain, rankfile, torchrun, vllm};
 use crate::routes::{emit, fail};
 use crate::shape_args::ShapeArgs;
 use mesh_routing::render::Table;
@@ -13,10 +14,13 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     #[command(flatten)]
     shape: ShapeArgs,
-    /// Print only the lines of a rankfile for mpirun
+    /// Print only the lines for a launcher [default: a report for people]
+    #[arg(long, value_enum, value_name = "WHOM", conflicts_with_all = ["rankfile", "json"])]
+    format: Option<Format>,
+    /// As --format mpirun
     #[arg(long, conflicts_with = "json")]
     rankfile: bool,
-    /// One JSON object a line
+    /// As --format json: one JSON object a line
     #[arg(long)]
     json: bool,
 }
@@ -29,12 +33,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let router = Router::new(&topology);
     let order = RankOrder::along_cables(&topology, &router);
-    emit(&if args.json {
-        objects(&topology, &router, &order)
-    } else if args.rankfile {
-        rankfile(&topology, &order)
-    } else {
-        report(&topology, &router, &order)
+    let format = args.format.or_else(|| args.json.then_some(Format::Json));
+    emit(&match format.or_else(|| args.rankfile.then_some(Format::Mpirun)) {
+        None => report(&topology, &router, &order),
+        Some(Format::Torchrun) => torchrun(&topology, &order),
+        Some(Format::Mpirun) => rankfile(&topology, &order),
+        Some(Format::Vllm) => vllm(&topology, &order),
+        Some(Format::Plain) => plain(&topology, &order),
+        Some(Format::Json) => objects(&topology, &router, &order),
     })
 }
 
@@ -66,14 +72,10 @@ fn report(topology: &Topology, router: &Router, order: &RankOrder) -> String {
         table.row([rank.to_string(), topology.name(node).to_owned(), way, format!("--nnodes {n} --node-rank {rank}")]);
     }
     text += &table.render();
-    text += "\nmpirun --rankfile FILE, with these lines (or: nccl-mesh rank-order --rankfile > FILE)\n\n";
+    text += "\nmpirun --rankfile FILE, with these lines (or: nccl-mesh rank-order --format mpirun > FILE)\n\n";
     text += &rankfile(topology, order);
+    text += "\nwhole command lines: --format torchrun, --format vllm\n";
     text
-}
-
-fn rankfile(topology: &Topology, order: &RankOrder) -> String {
-    let line = |(rank, &node)| format!("rank {rank}={} slot=0\n", topology.name(node));
-    order.nodes().iter().enumerate().map(line).collect()
 }
 
 fn objects(topology: &Topology, router: &Router, order: &RankOrder) -> String {
@@ -87,7 +89,8 @@ fn objects(topology: &Topology, router: &Router, order: &RankOrder) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{objects, rankfile, report};
+    use super::{objects, report};
+    use crate::launch::rankfile;
     use mesh_routing::{AddressPlan, NodeSpec, Policy, RankOrder, Router, Shape, Topology};
 
     /// A ring cabled a, c, b, d.

@@ -229,7 +229,11 @@ fn names<'a>(topology: &'a Topology, nodes: &[NodeId]) -> Vec<&'a str> {
     nodes.iter().map(|&node| topology.name(node)).collect()
 }
 
-fn find(topology: &Topology, name: &str) -> Result<NodeId, String> {
+/// The node of this name.
+///
+/// # Errors
+/// When there is none, with its code and the nearest name.
+pub(crate) fn find(topology: &Topology, name: &str) -> Result<NodeId, String> {
     topology.node_by_name(name).ok_or_else(|| {
         let known: Vec<_> = topology.nodes().iter().map(|node| node.name.as_str()).collect();
         let hint = match nearest(name, &known) {
@@ -240,7 +244,8 @@ fn find(topology: &Topology, name: &str) -> Result<NodeId, String> {
     })
 }
 
-fn coded(code: &str, error: &impl Display) -> String {
+/// An error with its code, as people read it.
+pub(crate) fn coded(code: &str, error: &impl Display) -> String {
     format!("mesh[{code}] {error}")
 }
 

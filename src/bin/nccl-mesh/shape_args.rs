@@ -172,7 +172,11 @@ pub(crate) fn load_file(path: &Path) -> Result<Topology, LoadError> {
     Topology::from_toml(&text).map_err(|problems| LoadError::File { path: path.to_owned(), problems })
 }
 
-fn read(path: &Path) -> io::Result<String> {
+/// The text of a file that is not too large; `-` is standard input.
+///
+/// # Errors
+/// When it cannot be read, or is larger than any topology file.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let source: Box<dyn io::Read> =
         if path == Path::new("-") { Box::new(io::stdin().lock()) } else { Box::new(std::fs::File::open(path)?) };

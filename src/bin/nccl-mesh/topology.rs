@@ -1,13 +1,14 @@
-//! `nccl-mesh topology validate|show`: the topology file's life, as far as it needs no running cluster. Runs on the
+//! `nccl-mesh topology validate|show|diff|import`: the topology file's life, as far as it needs no running cluster. Runs on the
 //! command's main thread.
 
 use crate::discover;
-use crate::routes::{emit, fail};
+use crate::routes::{coded, emit, fail, find};
 use crate::shape_args::{LoadError, ShapeArgs, load_file};
-use mesh_routing::render::summary;
+use crate::{topology_diff, topology_import};
+use mesh_routing::render::{cabling_svg, summary};
 use mesh_routing::{AddressPlan, Node, Problem, Router, Topology};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What to do with a topology.
@@ -23,6 +24,13 @@ pub(crate) enum Command {
     },
     /// Find the nodes and cables around this host, and write the topology file
     Discover(discover::Args),
+    /// List how a found topology differs from the declared one; exit status 1 if it does
+    Diff(topology_diff::Args),
+    /// Make a topology file of a node map (nodes.json, schema_version 1)
+    ///
+    /// The map has subnets and no addresses: an address is its subnet's with the number at the end of the node's name where every
+    /// node has one of its own, else with its rank plus one. Everything that is wrong with the map is listed at once.
+    Import(topology_import::Args),
     /// Print nodes, ports and what joins them
     Show {
         #[command(flatten)]
@@ -30,6 +38,15 @@ pub(crate) enum Command {
         /// Print a topology file instead, as a start for one's own
         #[arg(long, conflicts_with = "json")]
         toml: bool,
+        /// Write a picture of nodes, ports and links
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// Show in it the routes from the node that --from names
+        #[arg(long, requires = "svg", requires = "from")]
+        routes: bool,
+        /// Node (name) whose routes the picture shows
+        #[arg(long, value_name = "NODE", requires = "routes")]
+        from: Option<String>,
         /// One JSON object a line
         #[arg(long)]
         json: bool,
@@ -39,6 +56,8 @@ pub(crate) enum Command {
 /// Runs the command; fails if the file is not sound.
 pub(crate) fn run(command: &Command) -> ExitCode {
     match command {
+        Command::Diff(args) => topology_diff::run(args),
+        Command::Import(args) => topology_import::run(args),
         Command::Validate { file, json } => match load_file(file) {
             Ok(topology) => emit(&sound(&topology, *json)),
             Err(LoadError::File { problems, .. }) if *json => {
@@ -54,15 +73,26 @@ pub(crate) fn run(command: &Command) -> ExitCode {
             }
         },
         Command::Discover(args) => discover::run(args),
-        Command::Show { shape, toml, json } => match shape.load(AddressPlan::default().base) {
+        Command::Show { shape, toml, svg, from, json, .. } => match drawn(shape, svg.as_deref(), from.as_deref()) {
             Ok(topology) if *toml => emit(&topology.to_toml()),
             Ok(topology) if *json => emit(
                 &topology.nodes().iter().map(|node| format!("{}\n", node_json(&topology, node))).collect::<String>(),
             ),
             Ok(topology) => emit(&format!("{}: {}", shape.title(), summary(&topology))),
-            Err(error) => fail(&error.to_string()),
+            Err(error) => fail(&error),
         },
     }
+}
+
+/// The topology, after its picture is written, if one is asked for.
+fn drawn(shape: &ShapeArgs, path: Option<&Path>, from: Option<&str>) -> Result<Topology, String> {
+    let topology = shape.load(AddressPlan::default().base).map_err(|error| error.to_string())?;
+    if let Some(path) = path {
+        let from = from.map(|name| find(&topology, name)).transpose()?;
+        let picture = cabling_svg(&topology, &Router::new(&topology), &shape.title(), from);
+        std::fs::write(path, picture).map_err(|error| coded("E25", &format!("{}: {error}", path.display())))?;
+    }
+    Ok(topology)
 }
 
 /// The word on a sound file, and what in it may be meant otherwise.
