@@ -16,7 +16,7 @@ const SHARED: u16 = 17_917;
 fn scope() -> Scope {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Scope::new(SHARED, Some(&format!("test-{}-{number}", std::process::id())))
+    Scope::new(SHARED, Some("n"), Some(&format!("test-{}-{number}", std::process::id())))
 }
 
 /// A process of the node: what it knows, and the sockets it is given when it becomes the owner.

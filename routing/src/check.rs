@@ -84,9 +84,11 @@ fn check_names(nodes: &[NodeSpec], places: &Places, problems: &mut Vec<Problem>)
             let message = format!("the name is taken by the {} node; give each node its own", ordinal(first));
             problem(ProblemCode::DuplicateName, "name", message);
             // The id defaults to the name: the same fault is not told twice.
-            continue;
+            if node.stable_id() == node.name {
+                continue;
+            }
         }
-        names.insert(&node.name, index);
+        names.entry(&node.name).or_insert(index);
         if let Some(&first) = ids.get(node.stable_id()) {
             let message =
                 format!("id {:?} is taken by node {:?}; give each node its own", node.stable_id(), nodes[first].name);

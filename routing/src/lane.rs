@@ -56,13 +56,15 @@ impl Router {
     /// rails, as long as no two lanes share a link; at most `most`. On a ring these are both ways round for nodes that are as far apart
     /// either way; a pinned route stands alone. The first lane is by the `turn`th route, so that what uses one lane only alternates too.
     pub fn lanes_apart(&self, from: NodeId, to: NodeId, turn: usize, most: usize) -> Vec<(Route, Lane)> {
-        let one = self.pinned(from, to).is_some() || self.edge_up(from, to).is_some();
-        let ways = if one { 1 } else { self.all_equal_cost(from, to).len() };
+        let routes = self.rotation(from, to);
         let mut used = HashSet::new();
         let mut found = Vec::new();
-        for route in (turn..turn + ways).filter_map(|n| self.choose_nth(from, to, n)) {
-            for lane in self.lanes(&route) {
-                if found.len() < most && lane.hops.iter().all(|hop| !used.contains(&hop.link)) {
+        for route in routes.iter().cycle().skip(turn % routes.len().max(1)).take(routes.len()) {
+            for lane in self.lanes(route) {
+                if found.len() == most {
+                    return found;
+                }
+                if lane.hops.iter().all(|hop| !used.contains(&hop.link)) {
                     used.extend(lane.hops.iter().map(|hop| hop.link));
                     found.push((route.clone(), lane));
                 }

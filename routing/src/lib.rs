@@ -32,6 +32,7 @@ mod rank_order;
 pub mod render;
 mod route;
 mod router;
+mod search;
 mod shape;
 mod split;
 mod spread;

@@ -14,10 +14,11 @@
 //!
 //! Both directions of a pair use the same route, unless the policy pins one for each. Nothing here depends on the order in which nodes were listed.
 
+use crate::search::{Banned, FAR};
 use crate::spread::{self, Spread};
 use crate::topology::ordered;
 use crate::{Cost, EdgeId, End, LinkId, NodeId, Route, Topology, pins};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 /// The most routes that [`Router::all_equal_cost`] lists and [`Router::choose_nth`] rotates over.
@@ -42,40 +43,11 @@ pub struct Router {
     /// Links that are up, by edge, in rail order.
     pub(crate) rails: Vec<Vec<(LinkId, [End; 2])>>,
     pub(crate) by_pair: HashMap<[NodeId; 2], EdgeId>,
-    max_relays: Option<u16>,
+    pub(crate) max_relays: Option<u16>,
     /// Routes that hold by policy and are up, by their ends.
     pub(crate) pinned: HashMap<(NodeId, NodeId), Route>,
     pub(crate) spread: OnceLock<Spread>,
 }
-
-/// How far every node is from a root, and how wide the way is.
-#[derive(Debug)]
-pub(crate) struct Levels {
-    root: NodeId,
-    /// Hops to the root; [`FAR`] where there is no way within the policy.
-    pub(crate) hops: Vec<u32>,
-    /// The widest narrowest edge of the ways with that many hops.
-    width: Vec<u64>,
-}
-
-/// What a search must not touch, by index; an empty list bans nothing.
-#[derive(Debug, Default)]
-struct Banned {
-    nodes: Vec<bool>,
-    edges: Vec<bool>,
-}
-
-impl Banned {
-    fn node(&self, node: NodeId) -> bool {
-        self.nodes.get(node.index()).copied().unwrap_or(false)
-    }
-
-    fn edge(&self, edge: EdgeId) -> bool {
-        self.edges.get(edge.index()).copied().unwrap_or(false)
-    }
-}
-
-pub(crate) const FAR: u32 = u32::MAX;
 
 impl Router {
     /// Up to this many nodes, ties are broken by the load of all pairs; beyond, by a hash of the pair.
@@ -180,26 +152,37 @@ impl Router {
     /// The route for the `n`-th connection of a pair: the chosen one for the first, then the other routes of equal
     /// cost, each time the one that shares fewest edges with those before it, and round again.
     pub fn choose_nth(&self, from: NodeId, to: NodeId, n: usize) -> Option<Route> {
-        let chosen = self.choose(from, to)?;
-        if n == 0 || chosen.is_direct() || self.pinned(from, to).is_some() {
-            return Some(chosen);
+        if n == 0 {
+            return self.choose(from, to);
+        }
+        let mut all = self.rotation(from, to);
+        let turn = n % all.len().max(1);
+        (turn < all.len()).then(|| all.swap_remove(turn))
+    }
+
+    /// All routes of a pair in the order of [`choose_nth`](Self::choose_nth); none if there is no way.
+    pub(crate) fn rotation(&self, from: NodeId, to: NodeId) -> Vec<Route> {
+        let Some(chosen) = self.choose(from, to) else { return Vec::new() };
+        if chosen.is_direct() || self.pinned(from, to).is_some() {
+            return vec![chosen];
         }
         let mut left = self.all_equal_cost(from, to);
         left.retain(|route| *route != chosen);
         // With more routes than are listed, the chosen one may not be among them and takes the place of one.
         left.truncate(MAX_EQUAL_COST - 1);
-        let turn = n % (left.len() + 1);
-        let mut used: HashMap<EdgeId, usize> = HashMap::new();
-        let mut current = chosen;
-        for _ in 0..turn {
-            self.edges(&current).for_each(|edge| *used.entry(edge).or_default() += 1);
-            let shared =
-                |route: &Route| self.edges(route).map(|edge| used.get(&edge).copied().unwrap_or(0)).sum::<usize>();
-            // Symmetric: the first of equals is the same seen from either end, as the list is.
-            let at = (0..left.len()).min_by_key(|&at| shared(&left[at]))?;
-            current = left.remove(at);
+        let edges = |route: &Route| self.edges(route).collect::<Vec<_>>();
+        let mut left: Vec<_> = left.into_iter().map(|route| (edges(&route), route)).collect();
+        let mut used = vec![0_usize; self.capacity.len()];
+        edges(&chosen).into_iter().for_each(|edge| used[edge.index()] += 1);
+        let mut all = vec![chosen];
+        // Symmetric: the first of equals is the same seen from either end, as the list is.
+        let shared = |used: &[usize], edges: &[EdgeId]| edges.iter().map(|edge| used[edge.index()]).sum::<usize>();
+        while let Some(at) = (0..left.len()).min_by_key(|&at| shared(&used, &left[at].0)) {
+            let (edges, route) = left.remove(at);
+            edges.into_iter().for_each(|edge| used[edge.index()] += 1);
+            all.push(route);
         }
-        Some(current)
+        all
     }
 
     /// The best route that shares no edge with the chosen one, and no relay either if there is such a route: what to
@@ -273,45 +256,6 @@ impl Router {
         route.steps().filter_map(|(a, b)| self.edge_up(a, b))
     }
 
-    pub(crate) fn levels_from(&self, root: NodeId) -> Levels {
-        self.levels(root, None, &Banned::default())
-    }
-
-    /// The next nodes on the ways of least cost from `at`, where the narrowest edge of the whole way is `width`; in
-    /// natural order. Every one of them leads on to the root.
-    pub(crate) fn onward(&self, levels: &Levels, at: NodeId, width: u64) -> Vec<(NodeId, EdgeId)> {
-        let fits = |&&(next, edge): &&(NodeId, EdgeId)| {
-            levels.hops[next.index()] != FAR
-                && levels.hops[next.index()] + 1 == levels.hops[at.index()]
-                && (next == levels.root || self.relay[next.index()])
-                && self.capacity[edge.index()] >= width
-                && levels.width[next.index()] >= width
-        };
-        self.neighbours[at.index()].iter().filter(fits).copied().collect()
-    }
-
-    /// The width that a way from `at` to the root has, see [`Router::onward`].
-    pub(crate) fn width(&self, levels: &Levels, at: NodeId) -> u64 {
-        levels.width[at.index()]
-    }
-
-    /// Walks from `from` to the root; where several ways lead on, `pick` says which.
-    pub(crate) fn walk(
-        &self,
-        levels: &Levels,
-        from: NodeId,
-        pick: impl Fn(NodeId, &[(NodeId, EdgeId)]) -> usize,
-    ) -> Route {
-        let width = levels.width[from.index()];
-        let (mut at, mut nodes) = (from, vec![from]);
-        while at != levels.root {
-            let ways = self.onward(levels, at, width);
-            at = ways[if ways.len() == 1 { 0 } else { pick(at, &ways) }].0;
-            nodes.push(at);
-        }
-        Route::new(nodes)
-    }
-
     fn spread(&self) -> &Spread {
         self.spread.get_or_init(|| Spread::over(self))
     }
@@ -323,76 +267,6 @@ impl Router {
             std::cmp::Ordering::Less => Some((a, b)),
             std::cmp::Ordering::Equal => None,
             std::cmp::Ordering::Greater => Some((b, a)),
-        }
-    }
-
-    fn search(&self, from: NodeId, to: NodeId, banned: &Banned) -> Option<Route> {
-        let (low, high) = self.ends(from, to)?;
-        let levels = self.levels(high, Some(low), banned);
-        if levels.hops[low.index()] == FAR {
-            return None;
-        }
-        let width = levels.width[low.index()];
-        let (mut at, mut nodes) = (low, vec![low]);
-        while at != high {
-            let mut ways = self.onward(&levels, at, width).into_iter();
-            at = ways.find(|&(next, edge)| !banned.edge(edge) && !banned.node(next))?.0;
-            nodes.push(at);
-        }
-        let route = Route::new(nodes);
-        Some(if low == from { route } else { route.reversed() })
-    }
-
-    /// A breadth-first search from the root. Only nodes that relay pass it on; the policy bounds its depth. Goes no
-    /// further than needed for the ways from `until`, if that is given.
-    fn levels(&self, root: NodeId, until: Option<NodeId>, banned: &Banned) -> Levels {
-        let count = self.neighbours.len();
-        let mut levels = Levels { root, hops: vec![FAR; count], width: vec![0; count] };
-        levels.hops[root.index()] = 0;
-        levels.width[root.index()] = u64::MAX;
-        let most_hops = self.max_relays.map_or(FAR - 1, |relays| u32::from(relays) + 1);
-        let mut open = VecDeque::from([root]);
-        while let Some(at) = open.pop_front() {
-            let hops = levels.hops[at.index()];
-            if until.is_some_and(|until| hops >= levels.hops[until.index()]) {
-                break;
-            }
-            if hops >= most_hops || (at != root && !self.relay[at.index()]) {
-                continue;
-            }
-            for &(next, edge) in &self.neighbours[at.index()] {
-                if banned.edge(edge) || banned.node(next) {
-                    continue;
-                }
-                if levels.hops[next.index()] == FAR {
-                    levels.hops[next.index()] = hops + 1;
-                    open.push_back(next);
-                }
-                // A node's own width is final before it is taken from the queue: all of a level is queued before the
-                // next level begins.
-                if levels.hops[next.index()] == hops + 1 {
-                    let through = levels.width[at.index()].min(self.capacity[edge.index()]);
-                    let width = &mut levels.width[next.index()];
-                    *width = through.max(*width);
-                }
-            }
-        }
-        levels
-    }
-
-    fn collect(&self, levels: &Levels, path: &mut Vec<NodeId>, width: u64, found: &mut Vec<Route>) {
-        let at = path[path.len() - 1];
-        if at == levels.root {
-            found.push(Route::new(path.clone()));
-            return;
-        }
-        for (next, _) in self.onward(levels, at, width) {
-            if found.len() == MAX_EQUAL_COST {
-                return;
-            }
-            path.push(next);
-            self.collect(levels, path, width, found);
-            path.pop();
         }
     }
 }

@@ -11,7 +11,8 @@
 
 use crate::flows::tree_edges;
 use crate::fnv::Fnv;
-use crate::router::{FAR, Levels, Router};
+use crate::router::Router;
+use crate::search::{FAR, Levels};
 use crate::topology::ordered;
 use crate::{EdgeId, NodeId, Route};
 use std::collections::{HashMap, HashSet};
@@ -129,11 +130,11 @@ fn only_route(router: &Router, levels: &Levels, low: NodeId) -> Option<Route> {
     let width = router.width(levels, low);
     let (mut at, mut nodes) = (low, vec![low]);
     while levels.hops[at.index()] > 0 {
-        let ways = router.onward(levels, at, width);
-        if ways.len() != 1 {
+        let mut ways = router.onward(levels, at, width);
+        at = ways.next()?.0;
+        if ways.next().is_some() {
             return None;
         }
-        at = ways[0].0;
         nodes.push(at);
     }
     Some(Route::new(nodes))
@@ -143,32 +144,31 @@ fn only_route(router: &Router, levels: &Levels, low: NodeId) -> Option<Route> {
 fn least_loaded(router: &Router, levels: &Levels, low: NodeId, load: &Load) -> Route {
     let width = router.width(levels, low);
     // The nodes on ways of least cost, each before those it leads to.
-    let (mut nodes, mut seen, mut next) = (vec![low], HashSet::from([low]), 0);
+    let count = levels.hops.len();
+    let (mut nodes, mut seen, mut next) = (vec![low], vec![false; count], 0);
     while next < nodes.len() {
         for (on, _) in router.onward(levels, nodes[next], width) {
-            if seen.insert(on) {
+            if !std::mem::replace(&mut seen[on.index()], true) {
                 nodes.push(on);
             }
         }
         next += 1;
     }
     // From the root outwards: the least possible maximum, then the least sum that keeps to it.
-    let mut peak: HashMap<NodeId, u64> = HashMap::new();
+    let mut peak = vec![0; count];
     for &at in nodes.iter().rev() {
         let ways = router.onward(levels, at, width);
-        let least = ways.iter().map(|&(on, edge)| peak[&on].max(load.with_one_more(edge))).min();
-        peak.insert(at, least.unwrap_or(0));
+        peak[at.index()] = ways.map(|(on, edge)| peak[on.index()].max(load.with_one_more(edge))).min().unwrap_or(0);
     }
-    let limit = peak[&low];
-    let mut sum: HashMap<NodeId, u64> = HashMap::new();
-    let through = |sum: &HashMap<NodeId, u64>, on: NodeId, edge: EdgeId| {
+    let limit = peak[low.index()];
+    let mut sum = vec![0; count];
+    let through = |sum: &[u64], on: NodeId, edge: EdgeId| {
         let one = load.with_one_more(edge);
-        if one > limit { u64::MAX } else { sum[&on].saturating_add(one) }
+        if one > limit { u64::MAX } else { sum[on.index()].saturating_add(one) }
     };
     for &at in nodes.iter().rev() {
         let ways = router.onward(levels, at, width);
-        let least = ways.iter().map(|&(on, edge)| through(&sum, on, edge)).min();
-        sum.insert(at, least.unwrap_or(0));
+        sum[at.index()] = ways.map(|(on, edge)| through(&sum, on, edge)).min().unwrap_or(0);
     }
     router.walk(levels, low, |_, ways| {
         // The first of equals: ways come in natural order.

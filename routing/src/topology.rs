@@ -66,8 +66,9 @@ impl Topology {
     pub fn from_toml(text: &str) -> Result<Self, Vec<Problem>> {
         let read = crate::file::read(text);
         let mut problems = read.problems;
-        // Without any node that could be read, what is missing has been said already.
-        if !read.nodes.is_empty() || problems.is_empty() {
+        // Where nodes are there and none could be read, that has been said.
+        let unread = read.places.incomplete || problems.iter().any(|problem| problem.field == "node");
+        if !read.nodes.is_empty() || !unread {
             problems.extend(check(&read.nodes, &read.switches, &read.policy, &read.places));
         }
         if problems.is_empty() {

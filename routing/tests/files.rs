@@ -125,6 +125,29 @@ mtu = 9
 }
 
 #[test]
+fn no_kind_of_fault_hides_another() {
+    // given a file with a fault of every kind that can stand beside others
+    let port = |address: &str| format!("[[node.port]]\ndevice = \"d\"\naddress = \"{address}\"\n");
+    let node = |head: &str, addresses: &[&str]| {
+        format!("[[node]]\n{head}\n{}", addresses.iter().map(|address| port(address)).collect::<String>())
+    };
+    let text = [
+        "schema = 0\nextra = 1\n".to_owned(),
+        node("name = \"a\"", &["10.0.0.1/30", "10.0.1.0/30", "10.0.2.1/33", "10.0.3.1/24", "10.0.3.2/24"]),
+        node("name = \"a\"\nid = \"x\"", &["10.0.0.1/30", "127.0.0.1/8", "10.0.4.1/24"]),
+        node("name = \"b\"\nid = \"x\"\nrelay = 1", &["10.0.4.2/24", "10.0.5.1/24"]),
+        node("control = \"c\"", &["10.0.4.3/24", "10.0.5.2/25"]),
+        "[[switch]]\nsubnet = \"10.9.0.0/24\"\n[[switch]]\nsubnet = \"10.9.0.0/24\"\n[[policy.route]]\nfrom = \"a\"\nto = \"q\"\nvia = []\n".to_owned(),
+    ];
+    // when it is read, then every one of them is told; only what hangs on what could not be read is not
+    let told: std::collections::BTreeSet<_> = codes(&text.concat()).into_iter().collect();
+    let apart = [ProblemCode::Syntax, ProblemCode::Disconnected, ProblemCode::NodeCount, ProblemCode::BadCable];
+    let missing: Vec<_> =
+        ProblemCode::ALL.iter().filter(|code| !told.contains(code) && !apart.contains(code)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {told:?}");
+}
+
+#[test]
 fn schema_limits() {
     let with = |schema: &str| codes(&format!("{schema}\n[[node]]\nname = \"a\"\n"));
     assert_eq!(with(""), [ProblemCode::Schema]);
@@ -150,7 +173,10 @@ fn a_newer_schema_is_all_that_is_told() {
 #[test]
 fn empty_files_have_no_node() {
     assert_eq!(codes("schema = 1"), [ProblemCode::NodeCount]);
-    assert_eq!(codes(""), [ProblemCode::Schema]);
+    assert_eq!(codes(""), [ProblemCode::Schema, ProblemCode::NodeCount]);
+    assert_eq!(codes("schema = 1\nx = 1"), [ProblemCode::UnknownKey, ProblemCode::NodeCount]);
+    // Nodes that are there and cannot be read are not missing.
+    assert_eq!(codes("schema = 1\nnode = 1"), [ProblemCode::BadValue]);
 }
 
 #[test]

@@ -17,6 +17,8 @@ struct Row {
     first: Duration,
     /// The quickest of those after it, on average.
     next: Duration,
+    /// All lanes of the first pair.
+    lanes: Duration,
     /// Bytes held before the first route and after it.
     bytes: [usize; 2],
 }
@@ -48,26 +50,29 @@ fn measure(shape: Shape, nodes: usize) -> Row {
     let (first, router) = first.min_by_key(|(took, _)| *took).expect("some rounds");
     let others = (1..nodes).map(|to| NodeId(to as u16));
     let (all, _) = quickest(|| others.clone().filter(|&to| router.choose(from, to).is_some()).count());
-    Row { shape, nodes, build, first, next: all / (nodes as u32 - 1), bytes: [held, router.bytes_held()] }
+    let (lanes, found) = quickest(|| router.lanes_apart(from, to, 0, 8).len());
+    assert!(found >= 2);
+    Row { shape, nodes, build, first, lanes, next: all / (nodes as u32 - 1), bytes: [held, router.bytes_held()] }
 }
 
 #[test]
 fn what_routes_cost() {
     println!(
-        "| shape, two rails | nodes | Router::new, us | first route, us | each other, us | KiB held | with the first route |"
+        "| shape, two rails | nodes | Router::new, us | first route, us | each other, us | its lanes, us | KiB held | with the first route |"
     );
-    println!("|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|");
     let us = |took: Duration| took.as_nanos() as f64 / 1e3;
     for shape in [Shape::Ring, Shape::Grid] {
         let rows: Vec<Row> = [4, 16, 64, 128, 256].into_iter().map(|nodes| measure(shape, nodes)).collect();
         for row in &rows {
             println!(
-                "| {} | {} | {:.0} | {:.0} | {:.2} | {:.1} | {:.1} |",
+                "| {} | {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.1} | {:.1} |",
                 row.shape.name(),
                 row.nodes,
                 us(row.build),
                 us(row.first),
                 us(row.next),
+                us(row.lanes),
                 row.bytes[0] as f64 / 1024.0,
                 row.bytes[1] as f64 / 1024.0
             );

@@ -76,7 +76,10 @@ impl Node {
         let key = key_of(&id);
         let start = |e: AgentError| NetError::Start(e.to_string());
         let claim = if settings.discovery {
-            Some(Claim::take(&name, &Scope::new(settings.port, settings.node.as_deref())).map_err(start)?)
+            Some(
+                Claim::take(&name, &Scope::new(settings.port, settings.node.as_deref(), settings.cluster.as_deref()))
+                    .map_err(start)?,
+            )
         } else {
             None
         };

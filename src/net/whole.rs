@@ -65,7 +65,7 @@ pub fn look(limit: Duration) -> Result<Found, String> {
     let settings = settings::get();
     crate::log::install(std::env::var("NCCL_DEBUG").ok().as_deref(), settings.debug);
     let (spec, known) = Spec::of_host(settings).map_err(|e| e.to_string())?;
-    let scope = Scope::new(settings.port, settings.node.as_deref());
+    let scope = Scope::new(settings.port, settings.node.as_deref(), settings.cluster.as_deref());
     let claim = Claim::take(&spec.name, &scope).map_err(|e| e.to_string())?;
     let owned = !claim.owns();
     let backend = backend(settings, &spec);

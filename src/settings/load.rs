@@ -133,6 +133,7 @@ impl Settings {
             ports: None,
             discovery: true,
             relay: true,
+            cluster: None,
             job: None,
             port: 0,
             gid_index: None,

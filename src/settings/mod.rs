@@ -61,6 +61,8 @@ pub struct Settings {
     pub discovery: bool,
     /// `RELAY`: whether traffic of others may pass.
     pub relay: bool,
+    /// `CLUSTER`: tells make-believe clusters of one host apart.
+    pub cluster: Option<String>,
     /// `JOB`: name of the job; otherwise from what launchers set.
     pub job: Option<String>,
     /// `PORT`: TCP port of agents, and UDP port of beacons.

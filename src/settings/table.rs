@@ -111,6 +111,9 @@ static TABLE: &[Setting] = &[
         "0: does not look for neighbours. Without a topology file only neighbours can be reached then."),
     row!("RELAY", Kind::Switch, "1", "", "agent", relay, Value::Switch(b) => b,
         "0: traffic of others does not pass this node. A topology file says so itself (relay = false)."),
+    row!("CLUSTER", Kind::Text, "", "", "agent", cluster, Value::Text(t) => Some(t),
+        "Name of a make-believe cluster on this host, the same for all its processes: they take no process of another for one of their own \
+         node. Unset: what is real."),
     row!("JOB", Kind::Text, "", "", "agent", job, Value::Text(t) => Some(t),
         "Name of the job, the same for all its processes: they relay for each other where they can, so that no other job's end disturbs \
          them. Unset: made from what torchrun, Slurm, Open MPI or PMIx set."),

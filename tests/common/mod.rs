@@ -26,6 +26,8 @@ pub(crate) struct Ran {
     pub(crate) line: String,
     /// Exit status; `None` if a signal ended it.
     pub(crate) status: Option<i32>,
+    /// Number that its process had.
+    pub(crate) process: u32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     mark: String,
@@ -109,7 +111,7 @@ pub(crate) fn nccl_mesh_with(arguments: &[&str], env: &[(&str, &str)], limit: Du
         std::thread::sleep(Duration::from_millis(5));
     };
     let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
-    let ran = Ran { line, status: status.code(), stdout, stderr, mark };
+    let ran = Ran { line, status: status.code(), process: child.id(), stdout, stderr, mark };
     assert!(!late, "still running after {} s: {}", limit.as_secs(), ran.told());
     ran
 }

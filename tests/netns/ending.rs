@@ -33,7 +33,7 @@ fn inside(run: u32) -> Vec<u32> {
             .filter_map(|pid| pid.parse().ok())
             .collect::<Vec<_>>()
     };
-    namespaces(Some(run)).into_iter().flat_map(pids).collect()
+    namespaces(run).into_iter().flat_map(pids).collect()
 }
 
 /// Waits for what `run` left to go, and panics if it takes longer than `limit`.
@@ -50,9 +50,9 @@ fn goes_within(limit: Duration, run: u32, processes: &[u32]) {
         let names = all.filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(|name| name.starts_with("nccl-mesh-") && name.contains(&format!("-{run}-"))).count()
     };
-    while !namespaces(Some(run)).is_empty() || processes.iter().any(lives) || folders() > 0 {
+    while !namespaces(run).is_empty() || processes.iter().any(lives) || folders() > 0 {
         let left: Vec<_> = processes.iter().filter(|process| lives(process)).collect();
-        assert!(began.elapsed() < limit, "{:?}, {left:?} and {} folders are left", namespaces(Some(run)), folders());
+        assert!(began.elapsed() < limit, "{:?}, {left:?} and {} folders are left", namespaces(run), folders());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -84,7 +84,7 @@ fn nothing_is_left_when_the_command_is_asked_to_end() {
         assert!(kill.success());
         assert!(child.wait().expect("it is ours").code().is_some_and(|code| code > 128), "by itself");
         // it has waited for all, but dead processes may take a moment to go
-        assert_eq!(namespaces(Some(run)), [""; 0]);
+        assert_eq!(namespaces(run), [""; 0]);
         goes_within(Duration::from_secs(2), run, &processes);
     }
     // nor when its time is over

@@ -1,6 +1,5 @@
 //! What the tests of network namespaces share: whether they can be had, runs with links of both kinds, and what is left of them.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -40,23 +39,18 @@ pub(crate) fn line(words: &str) -> String {
     format!("sim run --netns --plugin {} {words}", plugin_file().display())
 }
 
-/// Names of the namespaces of a run, or of all runs that are gone.
-pub(crate) fn namespaces(of: Option<u32>) -> Vec<String> {
+/// Names of the namespaces of a run.
+pub(crate) fn namespaces(run: u32) -> Vec<String> {
     let names = std::fs::read_dir("/var/run/netns").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    let process = |name: &str| name.strip_prefix("nccl-mesh-")?.split('-').next()?.parse::<u32>().ok();
-    let wanted = |name: &String| match of {
-        Some(run) => process(name) == Some(run),
-        None => process(name).is_some_and(|run| !Path::new(&format!("/proc/{run}")).exists()),
-    };
-    names.filter(wanted).collect()
+    names.filter(|name| name.starts_with(&format!("nccl-mesh-{run}-"))).collect()
 }
 
 /// Neither processes nor namespaces are left.
 #[track_caller]
 pub(crate) fn over(ran: Ran) -> Ran {
     let ran = ran.leaves_nothing();
-    assert_eq!(namespaces(None), [""; 0], "{}", ran.told());
+    assert_eq!(namespaces(ran.process), [""; 0], "{}", ran.told());
     ran
 }
 

@@ -16,9 +16,15 @@ use crate::agent::{AgentError, Listeners};
 pub struct Scope(String);
 
 impl Scope {
-    /// Of the node on this TCP port; `node` is its name where it was set, so that one host may play several nodes.
-    pub fn new(port: u16, node: Option<&str>) -> Self {
-        Self(node.map_or_else(|| format!("nccl-mesh-{port}"), |node| format!("nccl-mesh-{port}-{node}")))
+    /// Of the node on this TCP port. `node` is its name where it was set, so that one host may play several nodes, and `cluster` tells those
+    /// of several make-believe clusters apart.
+    pub fn new(port: u16, node: Option<&str>, cluster: Option<&str>) -> Self {
+        let mut name = format!("nccl-mesh-{port}");
+        for part in [cluster, node].into_iter().flatten() {
+            name.push('-');
+            name.push_str(part);
+        }
+        Self(name)
     }
 
     /// The name itself, in the abstract namespace.

@@ -40,6 +40,16 @@ fn a_node() {
             assert_eq!(accepted.peer_addr()?, source);
             Ok(source)
         }),
+        ["everyone", from, port] => UdpSocket::bind((from, 0)).and_then(|socket| {
+            // What a driver of beacons asks for: a port as the interface for groups, and membership on it.
+            let own: Ipv4Addr = from.parse().expect("an address");
+            socket.join_multicast_v4(&Ipv4Addr::new(224, 0, 0, 177), &own)?;
+            socket.send_to(b"beacon", (Ipv4Addr::new(224, 0, 0, 177), port.parse::<u16>().expect("a port")))?;
+            socket.leave_multicast_v4(&Ipv4Addr::new(224, 0, 0, 177), &own)?;
+            socket.local_addr()
+        }),
+        ["group", port] => UdpSocket::bind((Ipv4Addr::new(224, 0, 0, 177), port.parse::<u16>().expect("a port")))
+            .and_then(|socket| socket.local_addr()),
         ["echo", at] => UdpSocket::bind((at, 0)).and_then(|socket| {
             socket.send_to(b"self", socket.local_addr()?)?;
             socket.recv_from(&mut [0; 8]).map(|(_, source)| source)
@@ -147,6 +157,26 @@ fn a_listening_node_sees_addresses_not_places() {
     assert_eq!(on_node_a(&["meet", "10.7.0.1"]), "from 10.7.0.1");
     // and so has the source of a datagram
     assert_eq!(on_node_a(&["echo", "10.7.0.1"]), "from 10.7.0.1");
+}
+
+#[test]
+fn what_is_sent_to_everyone_goes_to_the_cabled_port_alone() {
+    // given sockets with one port number on b, which a's first port is cabled to, and on c and d, which it is not
+    let b = UdpSocket::bind("127.77.0.2:0").expect("loopback address");
+    b.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    let port = b.local_addr().expect("bound").port();
+    let others = ["127.77.1.2", "127.77.2.2"].map(|at| UdpSocket::bind((at, port)).expect("a free port"));
+    // when a sends to everyone on its first port, then b hears it from that port, and nobody else does
+    assert_eq!(on_node_a(&["everyone", "10.7.0.1", &port.to_string()]), "from 10.7.0.1");
+    let mut bytes = [0; 16];
+    let (n, from) = b.recv_from(&mut bytes).expect("a datagram");
+    assert_eq!((&bytes[..n], inside(&from.ip().to_string()).as_str()), (&b"beacon"[..], "10.7.0.1"));
+    for other in others {
+        other.set_nonblocking(true).expect("a socket");
+        assert_eq!(other.recv_from(&mut bytes).expect_err("silence").kind(), ErrorKind::WouldBlock);
+    }
+    // and a socket for the group itself can be had
+    assert_eq!(on_node_a(&["group", "0"]), "from 224.0.0.177");
 }
 
 #[test]

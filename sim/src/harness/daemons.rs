@@ -46,7 +46,7 @@ impl Daemons {
             let shown: super::children::LineFilter = if asked { |_| true } else { |line| !line.contains("INFO") };
             let pid =
                 daemons.children.start(command, node, &name, Output { prefix: true, shown, own_stdout: false })?;
-            waiting.push((pid, format!("@nccl-mesh-{}-{}", scene.port(), scene.names()[node])));
+            waiting.push((pid, format!("@nccl-mesh-{}-{}-{}", scene.port(), scene.cluster(), scene.names()[node])));
         }
         let until = Instant::now() + READY;
         while let Some((pid, name)) = waiting.last() {

@@ -102,6 +102,10 @@ impl Hub {
             } else {
                 let (ours, theirs) = UnixStream::pair()?;
                 let mut command = node_command(args, scene, node)?;
+                // As launchers do.
+                if let Some(rank) = rank {
+                    command.env("RANK", rank.to_string()).env("WORLD_SIZE", order.len().to_string());
+                }
                 scene.enter(&mut command, node, job.number);
                 command.stdin(Stdio::from(OwnedFd::from(theirs)));
                 let output = Output { prefix: true, shown: shown(), own_stdout: false };

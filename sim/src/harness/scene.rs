@@ -391,6 +391,11 @@ impl Scene {
         self.netns().map_or(Ipv4Addr::LOCALHOST, |netns| netns.management_address(node))
     }
 
+    /// Tells the nodes of this run from those of others on this machine.
+    pub(super) fn cluster(&self) -> String {
+        self.folder.0.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     /// TCP port of the nodes' agents.
     pub(super) fn port(&self) -> u16 {
         let set = self.environment.iter().rev().find(|(name, _)| name == "NCCL_MESH_PORT");
@@ -401,6 +406,7 @@ impl Scene {
     pub fn enter(&self, command: &mut Command, node: usize, job: usize) {
         self.fabric.enter(command, node, &self.names[node]);
         command.env("NCCL_MESH_NODE", &self.names[node]).env("NCCL_MESH_JOB", format!("{}-{job}", std::process::id()));
+        command.env("NCCL_MESH_CLUSTER", self.cluster());
         if !self.discover {
             command.env("NCCL_MESH_TOPOLOGY", &self.topology_file);
         } else {
