@@ -2,6 +2,7 @@
 //! launchers or of running jobs. Any thread; the same answer on every node.
 
 use crate::rank_order::best_ring;
+use crate::render::counted;
 use crate::{NodeId, Router, Topology};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -72,8 +73,10 @@ impl fmt::Display for RingCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.relayed_steps {
             0 => f.write_str("no relay")?,
-            1 => write!(f, "{} relays on 1 step", self.relays)?,
-            steps => write!(f, "{} relays on {steps} steps", self.relays)?,
+            steps => {
+                let (relays, steps) = (counted(self.relays, "relay", "relays"), counted(steps, "step", "steps"));
+                write!(f, "{relays} on {steps}")?;
+            }
         }
         match self.cut_steps {
             0 => Ok(()),

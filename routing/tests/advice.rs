@@ -46,7 +46,7 @@ fn several_ranks_a_node_and_jobs_on_some_nodes() {
     // given two ranks a node that alternate between nodes, then a node's ranks go together
     let found = advice(&ring(4), &ids(&[0, 2, 1, 3, 0, 2, 1, 3])).expect("a better order");
     assert_eq!((found.order, found.now.relayed_steps), (ids(&[0, 1, 2, 3]), 4));
-    // given a job on three nodes in a row of six, then one step is relayed in either order, over fewer relays in one
+    // given a job on four nodes in a row of six, then one step in place of two is relayed
     let found = advice(&ring(6), &ids(&[0, 2, 3, 1])).expect("a better order");
     assert_eq!((found.now.relays, found.then.relays), (2, 2));
     assert_eq!((found.now.relayed_steps, found.then.relayed_steps), (2, 1));

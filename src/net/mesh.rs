@@ -91,8 +91,7 @@ impl Known {
 
     /// Classes that trunks need: one less than the relays of the longest route.
     pub(super) fn classes(&self) -> u8 {
-        let nodes = self.topology.nodes();
-        let longest = nodes.iter().flat_map(|to| self.router.distances(to.id)).flatten().max().unwrap_or(0);
+        let longest = self.router.most_hops();
         longest.saturating_sub(2).clamp(1, 30) as u8
     }
 

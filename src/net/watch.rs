@@ -5,13 +5,14 @@
 //! whose file says that differences are to be refused.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mesh_relay::discovery::View;
+use mesh_relay::discovery::{AdvertPort, View, ViewNode};
 use mesh_relay::node::Mesh;
 
-use mesh_routing::{Advice, Differences, NodeId, Policy, Topology, advice, compare};
+use mesh_routing::{Advice, Differences, NodeId, NodeSpec, Policy, PortSpec, Topology, advice, compare_cables};
 use tracing::{info, warn};
 
 use super::job;
@@ -88,8 +89,8 @@ fn run(watch: &Watch, mut contract: bool, mut ranks: Option<usize>) {
 
 /// Compares, says every difference in a line, and gives the verdict.
 fn check(watch: &Watch, declared: &Known, view: &View) {
-    let (found, _) = view.topology(Policy::default());
-    let all = compare(&declared.topology, &found);
+    let (found, cables) = found(view);
+    let all = compare_cables(&declared.topology, &found, &cables);
     for difference in &all {
         warn!("mesh[W76] node {}: {difference}", watch.node);
     }
@@ -98,6 +99,25 @@ fn check(watch: &Watch, declared: &Known, view: &View) {
     if all.is_empty() {
         info!("mesh[I11] node {}: what is found is what the topology file says", watch.node);
     }
+}
+
+/// All nodes of a view with all their ports, those without a cable too, and the cables.
+fn found(view: &View) -> (Topology, Vec<[Ipv4Addr; 2]>) {
+    let known = |value: u32| (value > 0).then_some(value);
+    let port = |port: &AdvertPort| PortSpec {
+        speed_mbps: known(port.speed_mbps),
+        mtu: known(port.mtu),
+        ..PortSpec::new(port.device.clone(), port.address, port.prefix)
+    };
+    let node = |node: &ViewNode| NodeSpec {
+        id: Some(node.id.clone()),
+        relay: node.relay,
+        ports: node.ports.iter().map(port).collect(),
+        ..NodeSpec::new(&node.name)
+    };
+    // Its problems are the differences', or have been said by discovery.
+    let (topology, _) = Topology::discovered(view.nodes.values().map(node).collect(), Vec::new(), Policy::default());
+    (topology, view.links.iter().map(|[a, b]| [a.address, b.address]).collect())
 }
 
 /// Keys of the nodes of a job's ranks, in order, once all are known.
@@ -132,7 +152,7 @@ fn info_order(watch: &Watch, better: &Advice) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mesh_relay::discovery::{AgentAt, ViewNode};
+    use mesh_relay::discovery::AgentAt;
 
     fn node(name: &str, agents: &[(u32, u16)]) -> (u64, ViewNode) {
         let agents = agents.iter().map(|&(job, rank)| AgentAt { port: 1, job, rank }).collect();

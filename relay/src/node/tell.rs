@@ -6,36 +6,38 @@ use tracing::{info, warn};
 
 use crate::discovery::{Down, Event, Fault};
 
-/// The code of an event, and whether it is a warning.
-pub(super) const fn code(event: &Event) -> (bool, u16) {
+/// The code of an event; `W` is a warning.
+pub(super) const fn code(event: &Event) -> &'static str {
     match event {
-        Event::NeighbourUp { .. } => (false, 6),
-        Event::NeighbourDown { why: Down::Restarted, .. } => (false, 7),
-        Event::NeighbourDown { .. } => (true, 60),
-        Event::PortUnusable { .. } => (true, 61),
-        Event::Unreadable { .. } => (true, 62),
-        Event::OtherSource { .. } => (true, 63),
-        Event::OutsideSubnet { .. } => (true, 64),
-        Event::LoopedBack { .. } => (true, 65),
-        Event::AddressTaken { .. } => (true, 66),
-        Event::SameId { .. } | Event::IdInUse { .. } => (true, 67),
-        Event::ThreeEnds { .. } => (true, 68),
-        Event::DatabaseFull { .. } => (true, 69),
-        Event::Outbid { .. } => (false, 7),
-        Event::IdFree { .. } | Event::FaultOver(_) => (false, 8),
-        Event::ClockLeapt { .. } => (true, 70),
-        Event::Fault(Fault::SameAddress { .. }) => (true, 66),
-        Event::Fault(Fault::SameId { .. }) => (true, 67),
-        Event::Fault(Fault::ThreeEnds { .. }) => (true, 68),
-        Event::Fault(Fault::SubnetTwice { .. }) => (true, 71),
-        Event::Fault(Fault::SameName { .. }) => (true, 72),
+        Event::NeighbourUp { .. } => "mesh[I06]",
+        Event::NeighbourDown { why: Down::Restarted, .. } => "mesh[I07]",
+        Event::NeighbourDown { .. } => "mesh[W60]",
+        Event::PortUnusable { .. } => "mesh[W61]",
+        Event::Unreadable { .. } => "mesh[W62]",
+        Event::OtherSource { .. } => "mesh[W63]",
+        Event::OutsideSubnet { .. } => "mesh[W64]",
+        Event::LoopedBack { .. } => "mesh[W65]",
+        Event::AddressTaken { .. } => "mesh[W66]",
+        Event::SameId { .. } | Event::IdInUse { .. } => "mesh[W67]",
+        Event::ThreeEnds { .. } => "mesh[W68]",
+        Event::DatabaseFull { .. } => "mesh[W69]",
+        Event::Outbid { .. } => "mesh[I07]",
+        Event::IdFree { .. } | Event::FaultOver(_) => "mesh[I08]",
+        Event::ClockLeapt { .. } => "mesh[W70]",
+        Event::Fault(Fault::SameAddress { .. }) => "mesh[W66]",
+        Event::Fault(Fault::SameId { .. }) => "mesh[W67]",
+        Event::Fault(Fault::ThreeEnds { .. }) => "mesh[W68]",
+        Event::Fault(Fault::SubnetTwice { .. }) => "mesh[W71]",
+        Event::Fault(Fault::SameName { .. }) => "mesh[W72]",
     }
 }
 
 /// Writes the line.
 pub(super) fn tell(node: &str, event: &Event) {
-    match code(event) {
-        (true, code) => warn!("mesh[W{code:02}] node {node}: {event}"),
-        (false, code) => info!("mesh[I{code:02}] node {node}: {event}"),
+    let code = code(event);
+    if code.starts_with("mesh[W") {
+        warn!("{code} node {node}: {event}");
+    } else {
+        info!("{code} node {node}: {event}");
     }
 }
