@@ -86,6 +86,7 @@ pub(super) fn run(
         algo: asked.algo,
         ranks: order.len(),
         link: args.link.name(),
+        job: job.mark(),
         topology: &args.topology,
     };
     let done = rows(&mut hub, &context, asked, &distances, args.json, &mut report, out);

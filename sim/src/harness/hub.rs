@@ -110,7 +110,7 @@ impl Hub {
                 command.stdin(Stdio::from(OwnedFd::from(theirs)));
                 let output = Output { prefix: true, shown: shown(), own_stdout: false };
                 seat.child = hub.children.count();
-                hub.children.start(command, node, name, output)?;
+                hub.children.start(command, node, &job.label(name), output)?;
                 // A node that dies at once does not read this; its end of stream tells.
                 let _ = send(&mut &ours, &ToNode::Setup(Box::new(setup(rank))));
                 read_messages(node, ours.try_clone()?, event.clone())?;

@@ -1,4 +1,5 @@
 //! A user's command on the fabric: once a node, with everything a distributed program looks for.
+//! A job that is to end before its time is asked with SIGTERM, or killed; how its processes end then does not count.
 //!
 //! Lives on the thread that runs the harness.
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 use super::args::{ArgsError, JobArgs, RunArgs, resolve_rank_order};
 use super::children::{Children, Output, describe};
 use super::collective_run::absent_nodes;
+use super::jobs::Job;
 use super::report::human;
 use super::scene::Scene;
 use super::snapshot::Snapshot;
@@ -23,6 +25,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// What a node's plugin counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobRow {
+    /// Which of several jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<usize>,
     /// The node's name.
     pub node: String,
     /// Its rank; `None`: it took no part.
@@ -52,13 +57,20 @@ pub struct JobReport {
 ///
 /// # Errors
 /// Arguments that do not fit the topology.
-pub(super) fn run(args: &RunArgs, job: &JobArgs, scene: &Scene, out: &mut dyn Write) -> Result<JobReport, ArgsError> {
+pub(super) fn run(
+    args: &RunArgs,
+    asked: &JobArgs,
+    scene: &Scene,
+    job: Job,
+    out: &mut dyn Write,
+) -> Result<JobReport, ArgsError> {
     let order = resolve_rank_order(&args.rank_order, scene.names())?;
     let absent = absent_nodes(args, scene.names())?;
     let mut report = JobReport::default();
     let mut children = Children::default();
     for (rank, &node) in order.iter().enumerate() {
         report.rows.push(JobRow {
+            job: job.mark(),
             node: scene.names()[node].clone(),
             rank: Some(rank),
             exit_status: None,
@@ -67,10 +79,10 @@ pub(super) fn run(args: &RunArgs, job: &JobArgs, scene: &Scene, out: &mut dyn Wr
             forwarded_bytes: None,
         });
     }
-    match start_all(args, job, scene, &order, &absent, &mut children) {
-        Ok(()) => watch(args, scene, &order, &mut children, &mut report),
+    match start_all(args, asked, scene, job, &order, &absent, &mut children) {
+        Ok(()) => watch(args, scene, job, &order, &mut children, &mut report),
         Err(error) => {
-            let program = job.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+            let program = asked.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             report.problems.push(format!("{program} does not start: {error}"));
             report.status = 127;
         }
@@ -84,7 +96,7 @@ pub(super) fn run(args: &RunArgs, job: &JobArgs, scene: &Scene, out: &mut dyn Wr
     for row in &mut report.rows {
         let Some(node) = scene.names().iter().position(|name| *name == row.node) else { continue };
         // A command without the plugin leaves no statistics.
-        if let Ok(counted) = Snapshot::read(&scene.statistics_file(node, 0)) {
+        if let Ok(counted) = Snapshot::read(&scene.statistics_file(node, job.number)) {
             row.direct_bytes = Some(counted.direct_bytes);
             row.relayed_bytes = Some(counted.relayed_out_bytes);
             row.forwarded_bytes = Some(counted.forwarded_bytes);
@@ -96,13 +108,14 @@ pub(super) fn run(args: &RunArgs, job: &JobArgs, scene: &Scene, out: &mut dyn Wr
 
 fn start_all(
     args: &RunArgs,
-    job: &JobArgs,
+    asked: &JobArgs,
     scene: &Scene,
+    job: Job,
     order: &[usize],
     absent: &[usize],
     children: &mut Children,
 ) -> std::io::Result<()> {
-    let [program, arguments @ ..] = &job.command[..] else {
+    let [program, arguments @ ..] = &asked.command[..] else {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no command"));
     };
     // Free now; NCCL and PyTorch take the number, not the socket.
@@ -122,20 +135,21 @@ fn start_all(
             .env("NCCL_SOCKET_IFNAME", "lo")
             .env("MASTER_ADDR", scene.meeting_address(order[0]).to_string())
             .env("MASTER_PORT", master_port.to_string());
-        if job.plugin {
+        if asked.plugin {
             command.env("NCCL_NET_PLUGIN", scene.plugin()).env("NCCL_NET", "Mesh");
             // NCCL 2.28 forgets the plugin when its last communicator goes, and then cannot make another one.
             command.env("NCCL_NET_PLUGIN_REF_COUNT", "1");
         }
         // Last, so that the user's settings win.
-        scene.enter(&mut command, node, 0);
-        children.start(command, node, name, Output { prefix: job.prefix, shown: |_| true, own_stdout: !args.json })?;
+        scene.enter(&mut command, node, job.number);
+        let output = Output { prefix: asked.prefix, shown: |_| true, own_stdout: !args.json };
+        children.start(command, node, &job.label(name), output)?;
     }
     Ok(())
 }
 
-/// Waits for all to end; one that fails, a signal or the time limit ends the others.
-fn watch(args: &RunArgs, scene: &Scene, order: &[usize], children: &mut Children, report: &mut JobReport) {
+/// Waits for all to end; one that fails, a signal, the time limit or the time at which the job is to end ends the others.
+fn watch(args: &RunArgs, scene: &Scene, job: Job, order: &[usize], children: &mut Children, report: &mut JobReport) {
     let deadline = Instant::now() + args.timeout;
     let mut end_at: Option<Instant> = None;
     while children.running() > 0 {
@@ -150,6 +164,10 @@ fn watch(args: &RunArgs, scene: &Scene, order: &[usize], children: &mut Children
                 report.problems.push(format!("{}: {}", scene.names()[node], describe(status)));
                 end_at.get_or_insert_with(|| Instant::now() + GRACE);
             }
+        }
+        if let Some(ending) = job.ending.filter(|ending| Instant::now() >= ending.at) {
+            children.end(if ending.killed { Duration::ZERO } else { GRACE });
+            return;
         }
         if let Some(signal) = sys::stopped_by() {
             report.problems.push(format!("stopped by signal {signal}"));

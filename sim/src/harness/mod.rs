@@ -40,6 +40,8 @@ pub mod transport;
 mod verbs;
 
 #[cfg(test)]
+mod jobs_tests;
+#[cfg(test)]
 mod tests;
 
 use std::io::Write;
@@ -136,7 +138,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<Report, RunError> {
     let daemons = daemons::Daemons::start(args, &scene, &order).map_err(RunError::Daemon)?;
     let mut report = match &args.work {
         Work::Collective(asked) => Report::Collective(jobs::run(args, asked, &scene, out)?),
-        Work::Job(job) => Report::Job(job::run(args, job, &scene, out)?),
+        Work::Job(job) => Report::Job(jobs::run_commands(args, job, &scene, out)?),
         Work::Bench(asked) => Report::Bench(bench::run(args, asked, scene, out)?),
     };
     report.add(faults.end());

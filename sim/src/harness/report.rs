@@ -23,6 +23,9 @@ pub struct RowReport {
     pub nodes: usize,
     /// What links are made of.
     pub link: &'static str,
+    /// Which of several jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<usize>,
     /// For send-recv: ranks between sender and receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distance: Option<usize>,
@@ -67,6 +70,8 @@ pub struct RowContext<'a> {
     pub ranks: usize,
     /// What links are made of.
     pub link: &'static str,
+    /// Which of several jobs.
+    pub job: Option<usize>,
     /// Names of links' ends.
     pub topology: &'a Topology,
 }
@@ -101,6 +106,7 @@ impl RowReport {
             algo: context.algo.name(),
             nodes: context.ranks,
             link: context.link,
+            job: context.job,
             distance: (context.collective == Collective::SendRecv).then_some(row.distance),
             size_bytes: row.bytes,
             iterations: row.iterations,
@@ -218,7 +224,7 @@ mod tests {
     }
 
     fn context(topology: &Topology) -> RowContext<'_> {
-        RowContext { collective: Collective::AllReduce, algo: Algo::Ring, ranks: 4, link: "tcp", topology }
+        RowContext { collective: Collective::AllReduce, algo: Algo::Ring, ranks: 4, link: "tcp", job: None, topology }
     }
 
     const ROW: Row = Row { bytes: 8000, distance: 0, iterations: 3, warm_up: 1, serial: 1, meet_each_time: false };

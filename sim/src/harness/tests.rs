@@ -16,7 +16,7 @@ fn any_file() -> PathBuf {
     PathBuf::from("/etc/passwd")
 }
 
-fn args(work: Work) -> RunArgs {
+pub(super) fn args(work: Work) -> RunArgs {
     RunArgs {
         topology: Topology::from_shape(Shape::Ring, 3, 1, &AddressPlan::default()).expect("a ring"),
         real_ports: false,
@@ -56,24 +56,24 @@ fn collective(script: &str) -> RunArgs {
     RunArgs { node_program, ..args(Work::Collective(asked)) }
 }
 
-fn job(script: &str) -> RunArgs {
+pub(super) fn job(script: &str) -> RunArgs {
     let command = ["sh", "-c", script].map(OsString::from).to_vec();
     args(Work::Job(JobArgs { command, prefix: true, plugin: true }))
 }
 
 /// A file that scripts append to.
-struct Journal(PathBuf);
+pub(super) struct Journal(PathBuf);
 
 impl Journal {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         Self(std::env::temp_dir().join(format!("nccl-mesh-journal-{name}-{}", std::process::id())))
     }
 
-    fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         self.0.to_str().expect("plain")
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.0).expect("written");
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();

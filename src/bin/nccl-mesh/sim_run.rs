@@ -55,14 +55,14 @@ pub(crate) struct Args {
     /// Run the daemon `nccl-mesh agent` on nodes: idle (those without a rank, see --rank-order) or all
     #[arg(long, value_name = "NODES")]
     agents: Option<Agents>,
-    /// Run the same collective in N jobs at once, each with processes of its own on every node
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16), conflicts_with = "command")]
+    /// Run the same in N jobs at once, each with processes of its own on every node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     jobs: u16,
-    /// Let a job end in order before its time, after the size it is at: 1@2.5 (jobs count from 0); may be repeated
-    #[arg(long, value_name = "JOB@SECONDS", conflicts_with = "command")]
+    /// Let a job end in order before its time, after the size it is at; with a command, by SIGTERM: 1@2.5 (jobs count from 0); may be repeated
+    #[arg(long, value_name = "JOB@SECONDS")]
     end_job: Vec<JobEnding>,
     /// Kill all processes of a job: 1@2.5; it is not missed, all others must pass; may be repeated
-    #[arg(long, value_name = "JOB@SECONDS", conflicts_with = "command")]
+    #[arg(long, value_name = "JOB@SECONDS")]
     kill_job: Vec<JobEnding>,
     /// all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv
     #[arg(long, default_value = "all-reduce", conflicts_with = "command")]
@@ -96,8 +96,8 @@ pub(crate) struct Args {
     /// Node of every rank, by number or name: 0,2,1,3; nodes left out only relay [default: as listed]
     #[arg(long, value_name = "ORDER", value_delimiter = ',')]
     rank_order: Vec<String>,
-    /// Something that goes wrong: "0 absent NODE" (the node never starts), and with --netns "WHEN cut A B [RAIL]", "WHEN mend A B
-    /// [RAIL]" and "WHEN kill NODE", WHEN in seconds after the start (2, 1.5s, 500ms); may be repeated
+    /// Something that goes wrong: "0 absent NODE" (the node never starts), "WHEN cut A B [RAIL]", "WHEN mend A B [RAIL]", and with
+    /// --netns "WHEN kill NODE", WHEN in seconds after the start (2, 1.5s, 500ms); may be repeated
     #[arg(long, value_name = "WHEN WHAT")]
     fault: Vec<Fault>,
     /// Most seconds that all may take, idling not counted [default: 120; 3600 with a command]
