@@ -10,8 +10,16 @@
 //! format), `MESH_FABRIC_NODE` lists the addresses of this node's own ports, separated by commas. If either is missing or
 //! malformed the process ends with status 125 before its `main`: a fabric is never silently open.
 //!
+//! Where a file named as the fabric file with `.cuts` behind lies beside it, a byte a cable, in the order of their lines, cuts that
+//! cable at once, and 0 mends it, while processes run. Over a cable that is cut, datagrams vanish and new connections are refused with
+//! `EHOSTUNREACH`; connected sockets stay as they are.
+//!
+//! Datagrams to a group that does not leave a link (224.0.0.0/24), from a socket that is bound to a port, arrive at the addresses of all
+//! ports cabled to it. Sockets bound to such a group hear nothing.
+//!
 //! It must not know what the processes talk about, nor any name of the plugin: it sees sockets only.
 
+pub mod cuts;
 pub mod rules;
 
 // Not in this crate's own unit tests: there the symbols would replace the C library's in the test program itself.

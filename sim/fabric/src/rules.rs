@@ -4,15 +4,19 @@
 //!
 //! Pure: no sockets, no environment. Any thread may ask, an answer costs one or two look-ups.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
+
+use crate::cuts::Cuts;
 
 /// The cables of a fabric and the ports of the node that asks.
 #[derive(Debug)]
 pub struct Fabric {
-    /// Both directions of every cable.
-    cables: HashSet<(Ipv4Addr, Ipv4Addr)>,
+    /// Both directions of every cable, with its number in the file.
+    cables: HashMap<(Ipv4Addr, Ipv4Addr), usize>,
+    /// Which of them are cut.
+    cuts: Cuts,
     /// The place of every port of the fabric, by the port's address.
     places: HashMap<Ipv4Addr, Ipv4Addr>,
     /// The same the other way round.
@@ -32,6 +36,8 @@ pub enum Verdict {
     From(Ipv4Addr),
     /// The source is chosen and has no cable to the destination.
     NotCabled,
+    /// What could lead to the destination is cut.
+    Cut,
     /// No port of this node has a cable to the destination.
     Unreachable,
 }
@@ -84,7 +90,7 @@ impl Fabric {
     /// The first thing that is malformed, see [`FabricError`].
     pub fn parse(file: &str, own: &str) -> Result<Self, FabricError> {
         let (places, addresses) = (HashMap::new(), HashMap::new());
-        let mut fabric = Self { cables: HashSet::new(), places, addresses, own: Vec::new() };
+        let mut fabric = Self { cables: HashMap::new(), cuts: Cuts::default(), places, addresses, own: Vec::new() };
         for (index, line) in file.lines().enumerate() {
             let content = line.split('#').next().unwrap_or_default();
             fabric.line(content).ok_or_else(|| FabricError::Line { number: index + 1, text: line.to_owned() })?;
@@ -115,12 +121,31 @@ impl Fabric {
             ["cable", a, b] => {
                 let (a, b) = (a.parse().ok()?, b.parse().ok()?);
                 let known = self.places.contains_key(&a) && self.places.contains_key(&b);
-                (known && a != b).then_some(())?;
-                self.cables.extend([(a, b), (b, a)]);
+                let number = self.cables();
+                let fresh = self.cables.insert((a, b), number).is_none();
+                (known && a != b && fresh).then_some(())?;
+                self.cables.insert((b, a), number);
             }
             _ => return None,
         }
         Some(())
+    }
+
+    /// How many cables there are.
+    #[must_use]
+    pub fn cables(&self) -> usize {
+        self.cables.len() / 2
+    }
+
+    /// The same fabric, whose cables are cut where `cuts` says so.
+    #[must_use]
+    pub fn with_cuts(self, cuts: Cuts) -> Self {
+        Self { cuts, ..self }
+    }
+
+    /// Whether the cable between two ports is cut; `None`: there is none.
+    fn is_cut(&self, a: Ipv4Addr, b: Ipv4Addr) -> Option<bool> {
+        self.cables.get(&(a, b)).map(|number| self.cuts.is_cut(*number))
     }
 
     /// May this node reach `destination` from `source` (`None`: not bound yet)? Both are addresses, not places.
@@ -136,13 +161,20 @@ impl Fabric {
             Some(source) if !self.own.contains(&source) => Verdict::NotCabled,
             // Between its own ports a host needs no cable.
             Some(_) if to_itself => Verdict::Cabled,
-            Some(source) if self.cables.contains(&(source, destination)) => Verdict::Cabled,
-            Some(_) => Verdict::NotCabled,
-            None if to_itself => Verdict::From(destination),
-            None => match self.own.iter().find(|port| self.cables.contains(&(**port, destination))) {
-                Some(port) => Verdict::From(*port),
-                None => Verdict::Unreachable,
+            Some(source) => match self.is_cut(source, destination) {
+                Some(false) => Verdict::Cabled,
+                Some(true) => Verdict::Cut,
+                None => Verdict::NotCabled,
             },
+            None if to_itself => Verdict::From(destination),
+            None => {
+                let ways = || self.own.iter().filter_map(|port| Some((*port, self.is_cut(*port, destination)?)));
+                match ways().find(|(_, cut)| !cut) {
+                    Some((port, _)) => Verdict::From(port),
+                    None if ways().next().is_some() => Verdict::Cut,
+                    None => Verdict::Unreachable,
+                }
+            }
         }
     }
 
@@ -152,10 +184,13 @@ impl Fabric {
         self.own.contains(&address)
     }
 
-    /// The ports that one of this node's ports is cabled to, by address.
+    /// The ports that one of this node's ports is cabled to now, by address.
     #[must_use]
     pub fn cabled_to(&self, port: Ipv4Addr) -> Vec<Ipv4Addr> {
-        let mut found: Vec<_> = self.cables.iter().filter(|cable| cable.0 == port).map(|cable| cable.1).collect();
+        let whole = |(ends, number): (&(Ipv4Addr, Ipv4Addr), &usize)| {
+            (ends.0 == port && !self.cuts.is_cut(*number)).then_some(ends.1)
+        };
+        let mut found: Vec<_> = self.cables.iter().filter_map(whole).collect();
         found.sort_unstable();
         found
     }
@@ -182,6 +217,7 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU8, Ordering};
 
     const A0: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
     const B0: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -220,6 +256,34 @@ mod tests {
         assert!(fabric.cabled_to(D0).is_empty());
         // and only the node's own ports are its own
         assert!(fabric.is_own(A0) && fabric.is_own(A1) && !fabric.is_own(B0) && !fabric.is_own(OUTSIDE));
+    }
+
+    #[test]
+    fn a_cable_that_is_cut_leads_nowhere_until_it_is_mended() {
+        // given a's cables to b and c, of which the first is cut
+        static BYTES: [AtomicU8; 2] = [AtomicU8::new(1), AtomicU8::new(0)];
+        let fabric = node_a().with_cuts(Cuts::new(&BYTES));
+        assert_eq!(fabric.cables(), 2);
+        // then nothing gets to b, wherever it comes from, and c is as near as ever
+        assert_eq!((fabric.reach(Some(A0), B0), fabric.reach(None, B0)), (Verdict::Cut, Verdict::Cut));
+        assert_eq!((fabric.reach(Some(A1), B0), fabric.reach(None, C0)), (Verdict::NotCabled, Verdict::From(A1)));
+        assert!(fabric.cabled_to(A0).is_empty());
+        assert_eq!(fabric.cabled_to(A1), [C0]);
+        // when it is mended, then all is as before
+        BYTES[0].store(0, Ordering::Relaxed);
+        assert_eq!((fabric.reach(Some(A0), B0), fabric.reach(None, B0)), (Verdict::Cabled, Verdict::From(A0)));
+        assert_eq!(fabric.cabled_to(A0), [B0]);
+    }
+
+    #[test]
+    fn an_unbound_source_goes_by_the_cable_that_is_whole() {
+        // given a node with two ports on one switch, one of them cut off from it
+        static BYTES: [AtomicU8; 2] = [AtomicU8::new(1), AtomicU8::new(0)];
+        let ports = "port 10.9.0.1 127.9.0.1\nport 10.9.0.2 127.9.0.2\nport 10.9.0.3 127.9.0.3\n";
+        let file = format!("{ports}cable 10.9.0.1 10.9.0.3\ncable 10.9.0.2 10.9.0.3\n");
+        let fabric = Fabric::parse(&file, "10.9.0.1,10.9.0.2").expect("well formed").with_cuts(Cuts::new(&BYTES));
+        // then the other is the source
+        assert_eq!(fabric.reach(None, Ipv4Addr::new(10, 9, 0, 3)), Verdict::From(B0));
     }
 
     #[test]
@@ -273,6 +337,9 @@ mod tests {
             let error = Fabric::parse(&format!("{ports}{fault}"), "").expect_err(fault);
             assert_eq!(error, FabricError::Line { number: 3, text: fault.to_owned() });
         }
+        let twice = format!("{ports}cable 10.9.0.1 10.9.0.2\ncable 10.9.0.2 10.9.0.1\n");
+        let error = Fabric::parse(&twice, "").expect_err("said twice");
+        assert_eq!(error, FabricError::Line { number: 4, text: "cable 10.9.0.2 10.9.0.1".to_owned() });
         assert_eq!(Fabric::parse("# nothing\n", "").expect_err("no port"), FabricError::Empty);
         let own = Fabric::parse(ports, "10.9.0").expect_err("no address");
         assert_eq!(own, FabricError::Own { text: "10.9.0".to_owned() });

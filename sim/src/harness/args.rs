@@ -208,9 +208,12 @@ pub enum ArgsError {
     /// A fault that does not fit the topology.
     #[error("fault {0}")]
     Fault(String),
-    /// A fault that this fabric cannot have.
+    /// A fault that only namespaces can have.
     #[error("fault \"{0}\" needs --netns")]
     NeedsNetns(String),
+    /// A fault of ports that are not the run's own.
+    #[error("fault \"{0}\" does not go with --real-ports: they are joined by the machine; leave one of the two out")]
+    RealPorts(String),
     /// A measurement that cannot be made.
     #[error("{0}")]
     Bench(String),

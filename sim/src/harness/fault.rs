@@ -24,11 +24,11 @@ pub struct Fault {
 pub enum FaultKind {
     /// The node of this name never starts.
     Absent(String),
-    /// A cable loses its carrier; in network namespaces only, as the two below.
+    /// A cable carries nothing any more; in network namespaces its ports lose their carrier.
     Cut(Cable),
-    /// A cable that was cut has its carrier again.
+    /// A cable that was cut carries again.
     Mend(Cable),
-    /// All processes of the node of this name are killed.
+    /// All processes of the node of this name are killed; in network namespaces only.
     Kill(String),
 }
 

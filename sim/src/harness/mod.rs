@@ -12,6 +12,7 @@
 pub mod algorithms;
 pub mod args;
 pub mod bench;
+mod cables;
 pub mod children;
 pub mod collective;
 mod collective_run;
@@ -21,6 +22,7 @@ mod counters;
 mod daemons;
 pub mod executor;
 mod fault;
+mod faults;
 mod hub;
 mod job;
 mod jobs;
@@ -129,7 +131,7 @@ pub enum RunError {
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<Report, RunError> {
     sys::catch_stop_signals();
     let scene = Scene::set_up(args)?;
-    let faults = netns::Faults::begin(&args.faults, &args.topology, scene.netns())?;
+    let faults = faults::begin(args, &scene)?;
     let order = args::resolve_rank_order(&args.rank_order, scene.names())?;
     let daemons = daemons::Daemons::start(args, &scene, &order).map_err(RunError::Daemon)?;
     let mut report = match &args.work {

@@ -14,6 +14,7 @@ use mesh_routing::Topology;
 use thiserror::Error;
 
 use super::args::{LinkKind, RunArgs, Work};
+use super::cables::{CUTS, Cables};
 use super::netns::{MANAGEMENT, Netns, NetnsError};
 use super::verbs::SoftVerbs;
 
@@ -212,6 +213,8 @@ impl Fabric {
             LinkKind::Verbs => Some(SoftVerbs::create(args.soft_verbs.as_deref(), topology, &args.soft_verbs_set)?),
         };
         let block = Block::take()?;
+        // No cable is cut at first.
+        folder.write(CUTS, &"\0".repeat(topology.links().len()))?;
         let file = folder.write("fabric", &fabric_text(topology, |index| block.place(index)))?;
         let own = |node: &mesh_routing::Node| {
             node.ports.iter().map(|port| port.address.to_string()).collect::<Vec<_>>().join(",")
@@ -363,6 +366,17 @@ impl Scene {
     pub(super) const fn netns(&self) -> Option<&Netns> {
         match &self.fabric {
             Fabric::Netns { netns, .. } => Some(netns),
+            _ => None,
+        }
+    }
+
+    /// Where cables can be cut, if they are make-believe.
+    pub(super) fn cables(&self) -> Option<Cables> {
+        match &self.fabric {
+            Fabric::MakeBelieve { file, verbs, .. } => {
+                let verbs = verbs.as_ref().map(SoftVerbs::fabric_file);
+                Some(Cables { cuts: file.with_file_name(CUTS), verbs })
+            }
             _ => None,
         }
     }

@@ -71,7 +71,8 @@ impl SoftVerbs {
             .env("MESH_SOFT_VERBS_NODE", node);
     }
 
-    fn fabric_file(&self) -> PathBuf {
+    /// What describes the devices.
+    pub(super) fn fabric_file(&self) -> PathBuf {
         self.folder.join("fabric")
     }
 }

@@ -5,12 +5,14 @@
 #![allow(unsafe_code, reason = "stands in for functions of the C library")]
 
 mod addresses;
+mod cut_file;
 mod multicast;
 mod next;
 mod receiving;
 mod sending;
 
 use std::ffi::c_int;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::rules::Fabric;
@@ -32,7 +34,10 @@ fn load() -> Result<Fabric, String> {
         .map_err(|_| "MESH_FABRIC_NODE is not set: it must list the addresses of this node's ports")?;
     let shown = path.to_string_lossy().into_owned();
     let file = std::fs::read_to_string(&path).map_err(|error| format!("cannot read MESH_FABRIC={shown}: {error}"))?;
-    Fabric::parse(&file, &own).map_err(|error| format!("MESH_FABRIC={shown}, MESH_FABRIC_NODE={own}: {error}"))
+    let fabric = Fabric::parse(&file, &own);
+    let fabric = fabric.map_err(|error| format!("MESH_FABRIC={shown}, MESH_FABRIC_NODE={own}: {error}"))?;
+    let cuts = cut_file::open(Path::new(&path), fabric.cables())?;
+    Ok(fabric.with_cuts(cuts))
 }
 
 fn refuse_to_run(message: &str) -> ! {

@@ -38,6 +38,7 @@ unsafe extern "C" fn connect(socket: c_int, address: *const sockaddr, length: so
             }
         }
         Verdict::NotCabled => return refused(libc::ECONNREFUSED),
+        Verdict::Cut => return refused(libc::EHOSTUNREACH),
         Verdict::Unreachable => return refused(libc::ENETUNREACH),
     }
     let inet = placed(inet);
@@ -73,7 +74,7 @@ enum Leave {
     Untouched,
     /// To this place; from that port, if the socket has no source.
     To(sockaddr_in, Option<Ipv4Addr>),
-    /// To each of these places.
+    /// To each of these places; there may be none.
     Everyone(Vec<sockaddr_in>),
 }
 
@@ -99,6 +100,8 @@ unsafe fn datagram(socket: c_int, address: *const sockaddr, length: socklen_t) -
         Verdict::Cabled => Ok(Leave::To(placed(inet), None)),
         Verdict::From(port) => Ok(Leave::To(placed(inet), Some(port))),
         Verdict::NotCabled => Err(libc::ECONNREFUSED),
+        // It leaves the port, and that is all that the sender can know.
+        Verdict::Cut => Ok(Leave::Everyone(Vec::new())),
         Verdict::Unreachable => Err(libc::ENETUNREACH),
     }
 }

@@ -18,7 +18,7 @@ use std::process::Command;
 use mesh_routing::Topology;
 use thiserror::Error;
 
-pub(super) use faults::Faults;
+pub(super) use faults::begin_faults;
 use ip::Ip;
 use keeper::Keeper;
 pub use keeper::run_keeper;
