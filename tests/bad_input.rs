@@ -184,6 +184,9 @@ fn on_nodes(what: &str) -> Ran {
     let program = std::env::current_exe().unwrap();
     let (plugin, asked) = (plugin_file(), format!("{TRY}={what}"));
     let mut words = vec!["sim", "run", "--shape", "line", "--nodes", "2", "--timeout", "40", "--env", &asked];
+    if what == "second" {
+        words.extend(["--env", "NCCL_MESH_DISCOVERY=0"]);
+    }
     words.extend(["--plugin", plugin.to_str().unwrap(), "--", program.to_str().unwrap()]);
     words.extend(["--exact", "what_a_node_tries", "--ignored", "--nocapture", "--test-threads", "1"]);
     run(&words)
@@ -204,7 +207,8 @@ fn strange_handles_are_refused_with_their_reason() {
 }
 
 #[test]
-fn a_second_process_for_one_node_is_told_who_is_in_its_way() {
+fn without_discovery_a_second_process_for_one_node_is_told_who_is_in_its_way() {
+    // With it the second is a guest of the first.
     let ran = on_nodes("second").ends(0);
     let lines = ran.lines_with("mesh[E55]");
     assert_eq!(lines.len(), 2, "{}", ran.told());

@@ -73,14 +73,16 @@ failed=()
 fail() { say "FAILED $*"; failed+=("$*"); }
 budget() { echo $(($1 * percent / 100)); }
 
-# sim NAME SHAPE NODES SECONDS [OPTIONS OF SIM RUN]... -- COMMAND...: runs it, keeps counters and output.
+# sim NAME SHAPE|FILE.toml NODES SECONDS [OPTIONS OF SIM RUN]... -- COMMAND...: runs it, keeps counters and output.
 sim() {
   local name=$1 shape=$2 nodes=$3 seconds=$4 status=0 pipe=$work/no-mps
   shift 4
   ((mps)) && pipe=$work/mps
+  local where=(--shape "$shape" --nodes "$nodes")
+  [[ $shape != *.toml ]] || where=(--topology "$shape")
   say "$name: $nodes nodes, at most $seconds s"
   CUDA_MPS_PIPE_DIRECTORY=$pipe CUDA_MPS_LOG_DIRECTORY=$work/mps-log MESH_GPU_MPS=$mps \
-    "$bin/nccl-mesh" sim run --shape "$shape" --nodes "$nodes" --timeout "$seconds" --json ${fabric[@]+"${fabric[@]}"} "$@" \
+    "$bin/nccl-mesh" sim run "${where[@]}" --timeout "$seconds" --json ${fabric[@]+"${fabric[@]}"} "$@" \
     >"$work/$name.nodes" 2> >(tee -a "$log" >&2) || status=$?
   sed "s/^{/{\"run\":\"$name\",/" "$work/$name.nodes" >>"$out/nodes.jsonl"
   ((status == 0)) || fail "$name: exit status $status"
@@ -187,7 +189,7 @@ for part in "${parts[@]}"; do
       for ((round = 1; round <= rounds; round++)); do
         nets=(Mesh IB Mesh)
         for net in "${nets[@]:round % 2:2}"; do
-          matrix "subnet-$net-$round" ring 4 60 "$net" "subnet, round $round" --env NCCL_IB_SUBNET_AWARE_ROUTING=1 \
+          matrix "subnet-$net-$round" "$here/rotation.toml" 4 60 "$net" "subnet, round $round" --env NCCL_IB_SUBNET_AWARE_ROUTING=1 \
             --env NCCL_IB_SUBNET_PREFIX_LEN=30 -- --no-scenarios --ops all_reduce --sizes 8K,64M --times 40 --only ring --share-cores
         done
       done

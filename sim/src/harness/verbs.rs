@@ -88,7 +88,10 @@ impl Drop for SoftVerbs {
 fn fabric_text(topology: &Topology, statements: &[String]) -> String {
     let mut text = String::new();
     for node in topology.nodes() {
-        for (n, port) in node.ports.iter().enumerate() {
+        // In the order of their labels: which port a program takes for its first may matter to it.
+        let mut ports: Vec<_> = node.ports.iter().collect();
+        ports.sort_by_key(|port| &port.device);
+        for (n, port) in ports.into_iter().enumerate() {
             let mbps = port.speed_mbps.unwrap_or(USUAL_MBPS);
             // Writing to a string cannot fail.
             let _ = writeln!(text, "port {} mesh{n} {} {mbps}M", node.name, port.address);
@@ -113,6 +116,27 @@ mod tests {
     use super::*;
     use mesh_routing::{AddressPlan, Shape};
     use std::net::Ipv4Addr;
+
+    #[test]
+    fn devices_are_in_the_order_of_the_ports_labels() {
+        // given a node whose second address has the first label
+        let text = "schema = 1\n[[node]]\nname = \"a\"\nport = [{ device = \"y\", address = \"10.0.0.1/30\" }, { device = \"x\", address = \"10.0.0.5/30\" }]\n\
+                    [[node]]\nname = \"b\"\nport = [{ device = \"x\", address = \"10.0.0.2/30\" }, { device = \"y\", address = \"10.0.0.6/30\" }]\n";
+        let topology = Topology::from_toml(text).expect("sound");
+        // then that one is the node's first device
+        let text = fabric_text(&topology, &[]);
+        let line = |text: &str| format!("{text} {USUAL_MBPS}M");
+        let lines: Vec<&str> = text.lines().take(4).collect();
+        assert_eq!(
+            lines,
+            [
+                line("port a mesh0 10.0.0.5"),
+                line("port a mesh1 10.0.0.1"),
+                line("port b mesh0 10.0.0.2"),
+                line("port b mesh1 10.0.0.6")
+            ]
+        );
+    }
 
     #[test]
     fn every_port_is_a_device_and_every_link_a_cable() {
