@@ -183,9 +183,11 @@ fn ranks_reach_one_another_over_nodes_that_have_only_a_daemon() {
 #[test]
 fn a_job_outlives_another_whose_processes_own_the_nodes() {
     for fabric in fabrics() {
-        for (how, agents) in [("kill", ""), ("end", ""), ("kill", "--agents all")] {
-            // given two jobs on one ring, the first of which came first and owns the nodes
-            let words = format!("{fabric} {agents} --discover --shape ring --nodes 4 --jobs 2 --{how}-job 0@1.5");
+        for (how, told) in
+            [("kill", "--discover"), ("end", "--discover"), ("kill", "--discover --agents all"), ("kill", "")]
+        {
+            // given two jobs on one ring, with a topology file or without, the first of which came first and owns the nodes
+            let words = format!("{fabric} {told} --shape ring --nodes 4 --jobs 2 --{how}-job 0@1.5");
             // when that is killed, or ends, then the other goes on and every byte of it is right
             let ran =
                 run(&format!("{words} --collective all-to-all --sizes 8K,256K --repeat 60 --iters 10 --json")).ends(0);

@@ -182,9 +182,10 @@ impl Knowledge {
         }
     }
 
-    /// Whether something has just been found, and more may follow in a moment: a route that is chosen now may be a poor one.
+    /// Whether something has just been found, and more may follow in a moment: a route that is chosen now may be a poor one, or lead through
+    /// another job's process for want of knowing one's own there. A file says nothing of processes.
     pub(super) fn grows(&self) -> bool {
-        self.declared.is_none() && self.mesh.as_ref().is_some_and(|mesh| mesh.quiet() < QUIET)
+        self.mesh.as_ref().is_some_and(|mesh| mesh.quiet() < QUIET)
     }
 
     /// What is known now.

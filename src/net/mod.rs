@@ -191,6 +191,7 @@ fn begin(bytes: &[u8; HANDLE_BYTES], pending: &mut HashMap<u64, Pending>) -> Res
     let node = node::start(None)?;
     let handle = Handle::decode(bytes)?;
     let now = Instant::now();
+    node.suits(&handle)?;
     let mut fresh = Pending { node, handle, since: now, polled: now, way: None };
     fresh.set_out()?;
     // Relaxed: only uniqueness matters.

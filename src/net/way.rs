@@ -24,15 +24,20 @@ pub(crate) struct Way {
 }
 
 impl Node {
+    /// Whether a handle can be of a node that goes by the same topology file.
+    pub(crate) fn suits(&self, handle: &Handle) -> Result<(), NetError> {
+        let ours = self.knowledge.declared().map_or(0, |k| k.hash);
+        if ours != 0 && handle.topology != 0 && ours != handle.topology {
+            return Err(NetError::OtherTopology { node: self.name.clone(), peer: self.name_of(handle) });
+        }
+        Ok(())
+    }
+
     /// The way of a new connection to a handle: over all rails if it is a neighbour, else by the equal routes that share no link, the next
     /// of them first. `patient`: more may become known yet, so `None` is an answer.
     pub(crate) fn way_to(&self, handle: &Handle, patient: bool) -> Result<Option<Way>, NetError> {
         let peer = self.name_of(handle);
         let known = self.knowledge.now();
-        let ours = self.knowledge.declared().map_or(0, |k| k.hash);
-        if ours != 0 && handle.topology != 0 && ours != handle.topology {
-            return Err(NetError::OtherTopology { node: self.name.clone(), peer });
-        }
         if handle.node == self.key {
             let own = self.ports.first().map_or(Ipv4Addr::LOCALHOST, |p| p.0);
             let hop = HopAddr { from: own, to: own, agent: self.agent_of(handle) };

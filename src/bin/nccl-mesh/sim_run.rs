@@ -96,7 +96,8 @@ pub(crate) struct Args {
     /// Node of every rank, by number or name: 0,2,1,3; nodes left out only relay [default: as listed]
     #[arg(long, value_name = "ORDER", value_delimiter = ',')]
     rank_order: Vec<String>,
-    /// Something that goes wrong: "0 absent NODE" (the node never starts), "WHEN cut A B [RAIL]", "WHEN mend A B [RAIL]", and with
+    /// Something that goes wrong: "0 absent NODE" (the node never starts), "WHEN cut A B", "WHEN mend A B" (one rail alone with its
+    /// number behind), and with
     /// --netns "WHEN kill NODE", WHEN in seconds after the start (2, 1.5s, 500ms); may be repeated
     #[arg(long, value_name = "WHEN WHAT")]
     fault: Vec<Fault>,

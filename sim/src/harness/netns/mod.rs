@@ -1,8 +1,8 @@
 //! Nodes in network namespaces of their own, joined by pairs of virtual Ethernet devices: the kernel's own interfaces, addresses, routes
 //! and carriers instead of a preloaded library.
 //!
-//! [`layout`] says what there is to make, [`ip`] makes it with the command of that name, [`keeper`] removes it whatever happens,
-//! [`faults`] pulls cables and plugs. Knows no plugin and no messages of the run. Lives on the thread that runs the harness, but for the
+//! `layout` says what there is to make, `ip` makes it with the command of that name, `keeper` removes it whatever happens,
+//! `faults` pulls cables and plugs. Knows no plugin and no messages of the run. Lives on the thread that runs the harness, but for the
 //! thread of the faults.
 
 mod faults;
