@@ -74,6 +74,9 @@ impl Node {
     ) -> Result<Self, NetError> {
         let Spec { name, id, relay, ports, control } = spec;
         let key = key_of(&id);
+        // Devices come first: what they lack is the better reason, where an address cannot be listened on either.
+        let addresses: Vec<_> = ports.iter().map(|port| port.0).collect();
+        let backend = devices::backend(settings, &name, &addresses, traffic_class)?;
         let start = |e: AgentError| NetError::Start(e.to_string());
         let claim = if settings.discovery {
             Some(
@@ -115,7 +118,6 @@ impl Node {
         // Where no routes are known nobody can ask us to relay.
         let pool_slots = if relay && !alone { pool_slots } else { 1 };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let backend = devices::backend(settings, &name, &engine.addresses, traffic_class)?;
         let speed = speed(settings, known.as_deref(), &backend, Iterator::max);
         let slots = |set: Option<usize>, own: fn(u32, u64) -> u16| {
             // The cast is exact: settings are bounded.
