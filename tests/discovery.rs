@@ -244,17 +244,13 @@ fn a_better_order_of_ranks_is_said_once() {
 fn who_is_alone_is_told_so() {
     // given a host whose neighbours are silent
     let ports = "NCCL_MESH_PORTS=10.200.0.1/30,10.200.0.10/30";
-    let script = format!("{COMMAND} topology discover --wait 1");
-    let script = Folder::new("alone").0.join("x").parent().map(|f| (f.to_owned(), script)).expect("a folder");
-    std::fs::create_dir_all(&script.0).expect("a folder");
-    let file = script.0.join("alone.sh");
-    std::fs::write(&file, &script.1).expect("a file");
+    let folder = Folder::new("alone");
+    let script = folder.write("alone.sh", &format!("{COMMAND} topology discover --wait 1"));
     let words = format!(
         "sim run --discover --shape ring --nodes 3 --no-plugin --rank-order 0,1 --env NCCL_MESH_PORT=17999 --env {ports} -- sh {}",
-        file.display()
+        script.display()
     );
     let ran = nccl_mesh(&words).leaves_nothing();
-    let _ = std::fs::remove_dir_all(&script.0);
     // then the command says what to look at, and fails
     assert!(ran.status != Some(0), "{}", ran.told());
     assert!(!ran.lines_with("mesh[E75]").is_empty(), "{}", ran.told());

@@ -1,7 +1,10 @@
-//! The IPv4 addresses of this host's interfaces.
+//! This host's interfaces: their IPv4 addresses, whether they have carrier, what sysfs says of them.
 //!
-//! Read from the kernel through `getifaddrs`, no tool's output is parsed. Any thread; may take a moment, not for the data path.
-#![allow(unsafe_code, reason = "getifaddrs hands out a linked list of C structures")]
+//! Asked of the kernel (`getifaddrs`, one ioctl), no tool's output is parsed. Any thread; may take a moment, not for the data path.
+#![allow(
+    unsafe_code,
+    reason = "getifaddrs hands out a linked list of C structures, and carrier is asked for by an ioctl"
+)]
 
 use std::ffi::CStr;
 use std::io;

@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "multicast options, and the interface that a datagram came by")]
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// The group on which all nodes of a link are reached: of the block that never leaves a link (RFC 5771, section 4).
@@ -50,6 +50,7 @@ impl PortSocket {
                 // A destination that refused an earlier datagram shows here; what waits behind it does not go away.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted) => {}
+                // The interface is gone or down: the caller learns that from the interface itself.
                 Err(_) => return None,
             }
         }
@@ -169,21 +170,14 @@ fn set_level<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The address of a socket, for tests and logs.
-///
-/// # Errors
-/// What the operating system says.
-pub fn address_of(socket: &PortSocket) -> io::Result<SocketAddrV4> {
-    match socket.socket.local_addr()? {
-        SocketAddr::V4(address) => Ok(address),
-        SocketAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+
+    fn number(socket: &PortSocket) -> u16 {
+        socket.socket.local_addr().expect("address").port()
+    }
 
     fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
         let end = Instant::now() + Duration::from_secs(5);
@@ -202,7 +196,7 @@ mod tests {
     fn a_port_hears_what_is_sent_to_its_address() {
         // given two ports; the second takes the number that the first was given
         let a = PortSocket::open(Ipv4Addr::new(127, 92, 0, 1), 0, 0).expect("socket");
-        let port = address_of(&a).expect("address").port();
+        let port = number(&a);
         let b = PortSocket::open(Ipv4Addr::new(127, 92, 0, 2), 0, port).expect("socket");
         // when b sends to a, then a hears it and knows who spoke; nothing else is there
         b.send(Some(Ipv4Addr::new(127, 92, 0, 1)), b"hello").expect("sent");
@@ -216,7 +210,7 @@ mod tests {
     fn what_a_dead_peer_refuses_does_not_hide_what_comes_next() {
         // given a port that has sent to an address where nobody listens
         let a = PortSocket::open(Ipv4Addr::new(127, 92, 1, 1), 0, 0).expect("socket");
-        let port = address_of(&a).expect("address").port();
+        let port = number(&a);
         let _ = a.send(Some(Ipv4Addr::new(127, 92, 1, 9)), b"?");
         // when somebody else speaks, then it is heard
         let b = PortSocket::open(Ipv4Addr::new(127, 92, 1, 2), 0, port).expect("socket");

@@ -9,7 +9,7 @@ use mesh_link::endpoint::Backend;
 use mesh_link::netdev;
 use mesh_link::verbs::{DeviceError, DeviceSet, VerbsLimits, survey};
 use mesh_relay::code;
-use mesh_relay::node::NodePort;
+use mesh_relay::discovery::PortInfo;
 use mesh_routing::Port;
 use tracing::{info, warn};
 
@@ -125,7 +125,7 @@ pub(super) fn tell(node: &str, backend: &Backend, expected: &[Port]) {
 }
 
 /// The ports as other nodes are told of them: labels and expectations of the file, or what the devices and interfaces say.
-pub(super) fn describe(ports: &[(Ipv4Addr, u8)], backend: &Backend, declared: &[Port]) -> Vec<NodePort> {
+pub(super) fn describe(ports: &[(Ipv4Addr, u8)], backend: &Backend, declared: &[Port]) -> Vec<PortInfo> {
     let found = netdev::addresses().unwrap_or_default();
     let describe = |&(address, prefix): &(Ipv4Addr, u8)| {
         let rdma = match backend {
@@ -138,7 +138,7 @@ pub(super) fn describe(ports: &[(Ipv4Addr, u8)], backend: &Backend, declared: &[
         let facts = netdev.map(|netdev| netdev::facts(&netdev)).unwrap_or_default();
         // A port of an RDMA device may be slower than its interface says.
         let speed_mbps = rdma.map(|port| port.speed_mbps).filter(|speed| *speed > 0).unwrap_or(facts.speed_mbps);
-        NodePort { address, prefix, device, speed_mbps, mtu: facts.mtu, rail: 0 }
+        PortInfo { speed_mbps, mtu: facts.mtu, ..PortInfo::new(device, address, prefix) }
     };
     ports.iter().map(describe).collect()
 }

@@ -1,4 +1,5 @@
-//! What this process is in the cluster: its ports, the topology it knows, the routes, the agent. Made at the first `init`, kept for ever.
+//! What this process is in the cluster: its ports, its agent, its place among the processes of its host. Made at the first `init`, kept for
+//! ever. What it knows of the others is `mesh`'s, the way to them `way`'s.
 //!
 //! The agent outlives every communicator, since others may relay through this node. Any thread; nothing here is on the data path.
 

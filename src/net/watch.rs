@@ -80,7 +80,8 @@ fn run(watch: &Watch, mut contract: bool, mut ranks: Option<usize>) {
                 ranks = None;
                 let declared = watch.declared.as_ref().map(|known| &known.topology);
                 if let Some(better) = nodes.and_then(|nodes| order(&snapshot.view, declared, &nodes)) {
-                    info_order(watch, &better);
+                    // A warning: nothing is wrong, but who does not see it loses a good part of the speed.
+                    warn!("mesh[W77] node {}: {better}", watch.node);
                 }
             }
         }
@@ -142,11 +143,6 @@ fn order(view: &View, declared: Option<&Topology>, keys: &[u64]) -> Option<Advic
     };
     let nodes: Option<Vec<NodeId>> = keys.iter().map(|key| topology.node_by_key(*key)).collect();
     advice(topology, &nodes?)
-}
-
-fn info_order(watch: &Watch, better: &Advice) {
-    // A warning: nothing is wrong, but who does not see it loses a good part of the speed.
-    warn!("mesh[W77] node {}: {better}", watch.node);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Link-state advertisements: what a node says to all about itself, its ports and its adjacencies, as data and as bytes.
 //!
-//! Must not know who holds an advertisement, or when it dies. Pure; runs on the agent's thread.
+//! Must not know who holds an advertisement, or when it dies. Pure; runs on the thread of the node's owner.
 
 use std::net::Ipv4Addr;
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Another version is refused as a whole, which is the room for what may come, an authentication tag first. Must not know what a
-//! datagram means for the node. Pure; runs on the agent's thread.
+//! datagram means for the node. Pure; runs on the thread of the node's owner.
 
 use std::net::Ipv4Addr;
 

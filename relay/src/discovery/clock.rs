@@ -1,6 +1,6 @@
 //! The machine's own time, made from the driver's: it never goes back, and it never leaps.
 //!
-//! Must not know what happens when. Pure; runs on the agent's thread.
+//! Must not know what happens when. Pure; runs on the thread of the node's owner.
 //!
 //! The driver was asked to come back by a deadline. What it comes late by beyond a small slack did not pass for the node (the clock was
 //! set, the machine was suspended, the process stopped): nothing could have been heard in that time, so nothing is concluded from it.

@@ -1,6 +1,6 @@
 //! The advertisements that a node holds: which of two is newer, when one dies, what a neighbour lacks.
 //!
-//! Must not know links, neighbours or what the advertisements say. Bounded by a number of nodes. Runs on the agent's thread.
+//! Must not know links, neighbours or what the advertisements say. Bounded by a number of nodes. Runs on the thread of the node's owner.
 //!
 //! Reliability comes from comparing: beacons carry a [`Summary`]; neighbours whose summaries differ send each other digests, and each
 //! sends what the other's digest lacks. That also heals partitions, and is all there is: no acknowledgements, no lists of what is under

@@ -1,6 +1,6 @@
 //! Tells a node that has started anew from two nodes with one id, by what neighbours say about themselves.
 //!
-//! Must not know on which port they say it. Holds one entry a neighbour, so what ports may hear bounds it. Runs on the agent's thread.
+//! Must not know on which port they say it. Holds one entry a neighbour, so what ports may hear bounds it. Runs on the thread of the node's owner.
 //!
 //! A new life replaces an older one. Beacons of the older one may still be on their way for a moment. If both speak on, they are two nodes.
 

@@ -2,7 +2,7 @@
 //!
 //! [`Discovery`] is a state machine without I/O. Inputs are method calls with the driver's time; outputs are [`Action`]s taken with
 //! [`Discovery::poll`]. It must not know sockets, interfaces, threads or clocks, nor routes: what comes out is a [`View`], from which
-//! [`View::topology`] makes what routes are computed from. Runs on the agent's thread; the simulator runs the very same code.
+//! [`View::topology`] makes what routes are computed from. Runs on the thread of the node's owner; the simulator runs the very same code.
 //!
 //! ```text
 //!   beacons ──▶ neighbours ──adjacencies──▶ own advertisement ──▶ database ──▶ view

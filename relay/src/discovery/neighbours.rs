@@ -1,6 +1,6 @@
 //! The neighbours of this node, one a port at most: who is taken, who is refused and why, and when one is gone.
 //!
-//! Must not know other nodes than those on its links, nor the database. Runs on the agent's thread.
+//! Must not know other nodes than those on its links, nor the database. Runs on the thread of the node's owner.
 //!
 //! A neighbour is whoever is heard on a port, says that it hears us there, is alone on the link, and lies in the port's subnet as the port
 //! lies in its. Everything else is an event and no neighbour.

@@ -1,6 +1,6 @@
 //! When this node advertises itself, and with which numbers: coalescing, refreshing, outbidding an earlier life, and two nodes with one id.
 //!
-//! Must not know what is advertised. Runs on the agent's thread.
+//! Must not know what is advertised. Runs on the thread of the node's owner.
 //!
 //! An advertisement with our id that is newer than ours can only be of an earlier life, which is dead, or of another node. The dead do not
 //! answer: it is outbid, once. If the answer is outbid in turn, another node is alive. Then both advertise a conflict instead of their

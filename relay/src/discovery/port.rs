@@ -1,6 +1,6 @@
 //! One port of this node: when it sends beacons, whom it hears, and who of those is its neighbour.
 //!
-//! Must not know other ports or nodes beyond the link. Runs on the agent's thread.
+//! Must not know other ports or nodes beyond the link. Runs on the thread of the node's owner.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -1,6 +1,6 @@
 //! Says each fault once while it lasts, however often it is noticed.
 //!
-//! Must not know what is said. Bounded. Runs on the agent's thread.
+//! Must not know what is said. Bounded. Runs on the thread of the node's owner.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The face of discovery: configuration, ports, actions.
 //!
-//! Must not know how anything is found out. Plain data; handed between the agent's thread and the machine.
+//! Must not know how anything is found out. Plain data; handed between the owner's thread and the machine.
 
 use std::net::Ipv4Addr;
 

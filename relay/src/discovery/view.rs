@@ -1,7 +1,7 @@
 //! The agreed view: which nodes, ports and links there are, from the advertisements that a node holds.
 //!
 //! Must not know how they came, or how old they are. A pure function of the advertisements and of who asks: all nodes of a connected part
-//! that hold the same come to the same view. Runs on the agent's thread.
+//! that hold the same come to the same view. Runs on the thread of the node's owner.
 //!
 //! A link counts when both ends advertise it, both ports have carrier, and each lies in the other's subnet. The view is of what the
 //! asking node is connected with by such links. What is ambiguous there is a [`Fault`]; its links are left out, its nodes are not.

@@ -33,10 +33,9 @@ use std::time::{Duration, Instant};
 use mesh_link::poller::{Poller, Waker};
 
 use crate::agent::{AgentError, Listeners};
-use crate::discovery::View;
+use crate::discovery::{PortInfo, View};
 
 pub use claim::{Claim, Scope};
-pub use ports::NodePort;
 
 /// What the thread needs to know of its node; the same for all processes of the node, but for `job` and `daemon`.
 #[derive(Clone, Debug)]
@@ -52,7 +51,7 @@ pub struct NodeConfig {
     /// Whether this process only looks: it answers on no TCP port and relays nothing.
     pub looks_only: bool,
     /// Ports.
-    pub ports: Vec<NodePort>,
+    pub ports: Vec<PortInfo>,
     /// TCP and UDP port that all nodes share.
     pub port: u16,
     /// The job that this process belongs to, 0 if that is not known.

@@ -189,11 +189,13 @@ impl Owner {
             }
             let id = self.fresh;
             self.fresh = self.fresh.wrapping_add(1);
-            if poller.add(stream.as_raw_fd(), CLIENT | u64::from(id), Interest::READ).is_ok() {
-                let client =
-                    Client { stream, inbox: Inbox::default(), agent: None, leaving: Vec::new(), sent: 0, next: None };
-                self.clients.insert(id, client);
+            if let Err(e) = poller.add(stream.as_raw_fd(), CLIENT | u64::from(id), Interest::READ) {
+                warn!("mesh[E83] node {}: a process of this host cannot be served: {e}", self.node);
+                continue;
             }
+            let client =
+                Client { stream, inbox: Inbox::default(), agent: None, leaving: Vec::new(), sent: 0, next: None };
+            self.clients.insert(id, client);
         }
     }
 

@@ -9,29 +9,13 @@ use std::net::Ipv4Addr;
 use mesh_link::netdev::{self, Carrier};
 use mesh_link::poller::{Interest, Poller};
 use mesh_link::udp::{GroupSocket, PortSocket};
+use mesh_routing::Subnet;
 
 use crate::discovery::{PortChange, PortId, PortInfo};
 
-/// A port of the node as its process knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodePort {
-    /// IPv4 address.
-    pub address: Ipv4Addr,
-    /// Prefix length.
-    pub prefix: u8,
-    /// RDMA device or netdev: a label.
-    pub device: String,
-    /// Mbit/s, 0 if not known.
-    pub speed_mbps: u32,
-    /// Bytes, 0 if not known.
-    pub mtu: u32,
-    /// Which rail of its edge, 0 if not known.
-    pub rail: u8,
-}
-
 #[derive(Debug)]
 struct Open {
-    spec: NodePort,
+    spec: PortInfo,
     socket: Option<PortSocket>,
     /// Number of the interface, 0 if this host shows none with the address.
     index: u32,
@@ -52,8 +36,8 @@ pub(super) struct Ports {
 
 impl Ports {
     /// None of them open yet.
-    pub(super) fn new(ports: &[NodePort], port: u16) -> Self {
-        let open = |spec: &NodePort| Open {
+    pub(super) fn new(ports: &[PortInfo], port: u16) -> Self {
+        let open = |spec: &PortInfo| Open {
             spec: spec.clone(),
             socket: None,
             index: 0,
@@ -120,7 +104,7 @@ impl Ports {
             }
             port.up = up;
             let id = PortId(n as u32);
-            changes.push(if up { PortChange::Up(id, port.info()) } else { PortChange::Down(id) });
+            changes.push(if up { PortChange::Up(id, port.spec.clone()) } else { PortChange::Down(id) });
         }
         (changes, errors)
     }
@@ -143,25 +127,13 @@ impl Ports {
             // An interface may have several addresses: then the one whose subnet the sender is in is meant, or else any of them.
             let on = |port: &&Open| port.index != 0 && port.index == index;
             let near = |port: &Open| {
-                let mask = u32::MAX.checked_shl(32 - u32::from(port.spec.prefix)).unwrap_or(0);
-                (u32::from(port.spec.address) ^ u32::from(from)) & mask == 0
+                Subnet::of(port.spec.address, port.spec.prefix).is_some_and(|subnet| subnet.contains(from))
             };
             let best = self.each.iter().filter(on).max_by_key(|port| near(port));
             let place = best.and_then(|best| self.each.iter().position(|port| std::ptr::eq(port, best)));
             if let Some(n) = place {
                 return Some((len, from, PortId(n as u32)));
             }
-        }
-    }
-}
-
-impl Open {
-    fn info(&self) -> PortInfo {
-        PortInfo {
-            speed_mbps: self.spec.speed_mbps,
-            mtu: self.spec.mtu,
-            rail: self.spec.rail,
-            ..PortInfo::new(self.spec.device.clone(), self.spec.address, self.spec.prefix)
         }
     }
 }

@@ -77,7 +77,7 @@ impl Runner {
             looked: None,
             told: false,
         };
-        runner.become_(claim)?;
+        runner.take_up(claim)?;
         Ok(runner)
     }
 
@@ -86,9 +86,10 @@ impl Runner {
         AgentAt { port: self.agent, job: self.config.job, rank: self.config.rank }
     }
 
-    fn become_(&mut self, claim: Claim) -> Result<(), AgentError> {
+    /// Becomes what the claim says.
+    fn take_up(&mut self, claim: Claim) -> Result<(), AgentError> {
         let node = self.config.name.clone();
-        let system = |source| AgentError::System { node, what: "epoll", source };
+        let system = |source| AgentError::System { node: node.clone(), what: "epoll", source };
         match claim {
             Claim::Owner(names, _) => {
                 let owner = Owner::new(&self.config, names, self.own_agent())?;
@@ -102,8 +103,6 @@ impl Runner {
             }
             Claim::Guest(stream, _) => {
                 let guest = Guest::greet(stream, self.own_agent()).map_err(system)?;
-                let node = self.config.name.clone();
-                let system = |source| AgentError::System { node, what: "epoll", source };
                 self.poller.add(guest.stream.as_raw_fd(), STREAM, Interest::READ).map_err(system)?;
                 self.role = Role::Guest(guest);
             }
@@ -179,7 +178,7 @@ impl Runner {
         if claim.owns() {
             info!("mesh[I10] node {}: the owner of this node is gone, this process takes its place", self.config.name);
         }
-        if let Err(e) = self.become_(claim) {
+        if let Err(e) = self.take_up(claim) {
             warn!("{e}");
             self.role = Role::Nobody;
         }

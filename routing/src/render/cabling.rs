@@ -3,7 +3,7 @@
 
 use super::layout::{Layout, Point, layout};
 use super::scene::{RAIL_GAP, Scene, Wire, scene};
-use super::svg::{HEAD, LEAST_WIDTH, NODE_RADIUS, Picture, begin, escaped, line, nodes};
+use super::svg::{HEAD, LEAST_WIDTH, NODE_RADIUS, Picture, begin, draw_switches, escaped, line, nodes};
 use super::{counted, names};
 use crate::file::speed_text;
 use crate::load::MOST_LANES;
@@ -84,18 +84,7 @@ fn draw_wires(out: &mut String, topology: &Topology, scene: &Scene, labelled: bo
         let ports: Vec<_> = wire.ports.iter().flatten().map(|&port| full_label(topology, port)).collect();
         line(out, wire.ends, "#627d98", 2.0, &format!("{}: {}", wire.title, ports.join(", ")));
     }
-    for switch in &scene.switches {
-        let Point { x, y } = switch.place;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"150\" height=\"40\" rx=\"6\" fill=\"#f0f4f8\" stroke=\"#486581\" \
-             stroke-width=\"2\"/><text class=\"n\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-            x - 75.0,
-            y - 20.0,
-            y + 5.0,
-            escaped(&switch.name)
-        );
-    }
+    draw_switches(out, scene);
     for wire in scene.wires.iter().filter(|_| labelled) {
         wire_labels(out, topology, wire);
     }

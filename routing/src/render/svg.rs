@@ -1,7 +1,7 @@
 //! The picture: nodes, rails, and the load of every link under one collective, as SVG.
 
 use super::layout::{Layout, Point, layout};
-use super::scene::{Wire, scene};
+use super::scene::{Scene, Wire, scene};
 use crate::{LinkLoad, Route, Router, Topology};
 use std::fmt::Write as _;
 
@@ -52,18 +52,7 @@ pub fn svg(topology: &Topology, router: &Router, picture: &Picture<'_>) -> Strin
         let share = if most > 0.0 { busiest / most } else { 0.0 };
         line(&mut out, wire.ends, &colour(share), 2.0 + 4.0 * share, &wire.title);
     }
-    for switch in &scene.switches {
-        let Point { x, y } = switch.place;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"150\" height=\"40\" rx=\"6\" fill=\"#f0f4f8\" stroke=\"#486581\" \
-             stroke-width=\"2\"/><text class=\"n\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-            x - 75.0,
-            y - 20.0,
-            y + 5.0,
-            escaped(&switch.name)
-        );
-    }
+    draw_switches(&mut out, &scene);
     let ports = topology.nodes().iter().map(|node| node.ports.len()).max().unwrap_or(0);
     let labelled = ports <= MOST_LABELS;
     if labelled {
@@ -186,6 +175,22 @@ fn legend(out: &mut String, most: f64, y: f64, labelled: bool, switched: bool) {
         y + 50.0,
         y + 70.0
     );
+}
+
+/// The boxes of switched segments.
+pub(super) fn draw_switches(out: &mut String, scene: &Scene) {
+    for switch in &scene.switches {
+        let Point { x, y } = switch.place;
+        let _ = writeln!(
+            out,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"150\" height=\"40\" rx=\"6\" fill=\"#f0f4f8\" stroke=\"#486581\" \
+             stroke-width=\"2\"/><text class=\"n\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+            x - 75.0,
+            y - 20.0,
+            y + 5.0,
+            escaped(&switch.name)
+        );
+    }
 }
 
 pub(super) fn line(out: &mut String, [a, b]: [Point; 2], colour: &str, width: f64, title: &str) {
