@@ -209,11 +209,12 @@ impl Discovery {
     /// Advertisements from a neighbour: what is new goes on to all other neighbours.
     fn take(&mut self, now: Time, (local, from): (Ipv4Addr, Ipv4Addr), neighbour: u64, adverts: &[Carried<'_>]) {
         let mut fresh = Vec::new();
+        let mut news = false;
         for &carried in adverts {
             match self.database.offer(now, carried) {
                 Ok(Offer::Taken { origin, changed }) => {
                     fresh.push(origin);
-                    self.stale |= changed;
+                    news |= changed;
                 }
                 Ok(Offer::Known) => {}
                 Ok(Offer::Own { version, conflict }) => {
@@ -226,6 +227,10 @@ impl Discovery {
                 }
                 Err(why) => self.neighbours.complain(now, Event::Unreadable { local, from, why }),
             }
+        }
+        if news {
+            self.stale = true;
+            self.neighbours.repair(now);
         }
         self.flood(now, &fresh, Some(neighbour));
     }
@@ -295,7 +300,10 @@ impl Discovery {
         };
         let (version, changed) = self.database.put_own(now, advert);
         self.own.issued(now, version);
-        self.stale |= changed;
+        if changed {
+            self.stale = true;
+            self.neighbours.repair(now);
+        }
         self.flood(now, &[self.key], None);
     }
 

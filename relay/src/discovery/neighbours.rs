@@ -210,6 +210,13 @@ impl Neighbours {
         self.settle(now);
     }
 
+    /// What is held has changed.
+    pub(super) fn repair(&mut self, now: Time) {
+        for port in self.ports.values_mut().filter(|port| port.adjacent.is_some()) {
+            port.repair(now, &self.config.timers);
+        }
+    }
+
     /// The clock has leapt.
     pub(super) fn forgive(&mut self, now: Time) {
         for port in self.ports.values_mut() {

@@ -115,6 +115,11 @@ impl Port {
         self.extra = self.extra.min(earliest.max(now));
     }
 
+    /// Sends one soon, so that the neighbour learns what is held here.
+    pub(super) fn repair(&mut self, now: Time, timers: &Timers) {
+        self.extra = self.extra.min(now.saturating_add(timers.repair));
+    }
+
     /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is. Who is `refused` is not named: so he
     /// learns at once that he is no neighbour, which nobody else could tell him.
     pub(super) fn next_beacon(
@@ -127,7 +132,8 @@ impl Port {
             return None;
         }
         if now >= self.hello {
-            self.hello = now.saturating_add(timers.hello);
+            // All ports of a node at the same times, so that its thread wakes once for all.
+            self.hello = (now / timers.hello).saturating_add(1).saturating_mul(timers.hello);
         }
         self.extra = Time::MAX;
         self.number = self.number.wrapping_add(1);
@@ -181,7 +187,7 @@ impl Port {
         self.others.retain(|_, other| now < other.last.saturating_add(timers.dead));
         let mut late = false;
         for other in self.others.values_mut().filter(|other| now >= other.ask) {
-            other.ask = now.saturating_add(timers.hello / 4);
+            other.ask = now.saturating_add(timers.ask);
             late = true;
         }
         self.asks |= late;
@@ -221,7 +227,7 @@ impl Port {
     }
 }
 
-/// A beacon that is half an interval late was lost.
+/// When the next beacon is late enough to be asked for.
 const fn ask_after(now: Time, timers: &Timers) -> Time {
-    now.saturating_add(timers.hello + timers.hello / 2)
+    now.saturating_add(timers.hello + timers.late)
 }

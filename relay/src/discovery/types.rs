@@ -82,8 +82,14 @@ pub enum Action {
 pub struct Timers {
     /// From one beacon to the next.
     pub hello: Time,
+    /// A beacon that has not come so long after it should have was lost, and is asked for.
+    pub late: Time,
+    /// From one such question to the next.
+    pub ask: Time,
     /// Silence after which a neighbour is gone.
     pub dead: Time,
+    /// After a change of what is held, its summary goes to the neighbours within so long: what was lost on the way is then sent again.
+    pub repair: Time,
     /// From one advertisement of a node that does not change to the next.
     pub refresh: Time,
     /// Age at which an advertisement is dropped; at most 65 s.
@@ -99,8 +105,11 @@ pub struct Timers {
 impl Default for Timers {
     fn default() -> Self {
         Self {
-            hello: 100 * MS,
-            dead: 350 * MS,
+            hello: 200 * MS,
+            late: 50 * MS,
+            ask: 25 * MS,
+            dead: 380 * MS,
+            repair: 25 * MS,
             refresh: 3000 * MS,
             age: 10_000 * MS,
             gap: 20 * MS,
@@ -145,7 +154,12 @@ impl Config {
             }
         }
         let t = &self.timers;
-        let sane = t.hello >= MS && t.dead > t.hello && t.refresh > t.gap && t.age > t.refresh && t.age <= 65_000 * MS;
+        let sane = t.hello >= MS
+            && t.ask >= MS
+            && t.dead > t.hello + t.late
+            && t.refresh > t.gap
+            && t.age > t.refresh
+            && t.age <= 65_000 * MS;
         if sane { Ok(()) } else { Err(ConfigError::Timers) }
     }
 }
@@ -162,7 +176,9 @@ pub enum ConfigError {
         text: String,
     },
     /// Intervals that cannot work together.
-    #[error("the intervals of discovery do not fit one another: hello < dead, gap < refresh < age, age at most 65 s")]
+    #[error(
+        "the intervals of discovery do not fit one another: hello + late < dead, gap < refresh < age, age at most 65 s"
+    )]
     Timers,
 }
 

@@ -103,19 +103,19 @@ impl Owner {
         }
     }
 
-    /// Datagrams on a port.
+    /// A datagram on a port. If there are more, the poller says so at once.
     pub(super) fn on_port(&mut self, n: usize) {
         let mut bytes = [0; MAX_DATAGRAM + 1];
-        while let Some((len, from)) = self.ports.receive(n, &mut bytes) {
+        if let Some((len, from)) = self.ports.receive(n, &mut bytes) {
             let now = self.now();
             self.discovery.on_datagram(now, PortId(n as u32), from, &bytes[..len]);
         }
     }
 
-    /// Datagrams to everyone.
+    /// A datagram to everyone.
     pub(super) fn on_group(&mut self) {
         let mut bytes = [0; MAX_DATAGRAM + 1];
-        while let Some((len, from, port)) = self.ports.receive_group(&mut bytes) {
+        if let Some((len, from, port)) = self.ports.receive_group(&mut bytes) {
             let now = self.now();
             self.discovery.on_datagram(now, port, from, &bytes[..len]);
         }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
 use mesh_link::netdev::{self, Carrier};
 use mesh_link::poller::{Interest, Poller};
@@ -13,9 +14,14 @@ use mesh_routing::Subnet;
 
 use crate::discovery::{PortChange, PortId, PortInfo};
 
+/// Between two lists of this host's interfaces: they cost more than anything else that an idle node does. Carriers are asked for at every look.
+const LIST: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct Open {
     spec: PortInfo,
+    /// The interface that was seen with the address.
+    netdev: String,
     socket: Option<PortSocket>,
     /// Number of the interface, 0 if this host shows none with the address.
     index: u32,
@@ -31,6 +37,7 @@ pub(super) struct Ports {
     each: Vec<Open>,
     group: Option<GroupSocket>,
     carrier: Option<Carrier>,
+    listed: Option<Instant>,
     port: u16,
 }
 
@@ -39,19 +46,30 @@ impl Ports {
     pub(super) fn new(ports: &[PortInfo], port: u16) -> Self {
         let open = |spec: &PortInfo| Open {
             spec: spec.clone(),
+            netdev: String::new(),
             socket: None,
             index: 0,
             watched: false,
             up: false,
             told: None,
         };
-        Self { each: ports.iter().map(open).collect(), group: None, carrier: Carrier::new().ok(), port }
+        Self { each: ports.iter().map(open).collect(), group: None, carrier: Carrier::new().ok(), listed: None, port }
+    }
+
+    /// Whether a port has no socket that should have one, or a driver says otherwise than what was told of its port.
+    fn differs(&self) -> bool {
+        let carries = |port: &Open| self.carrier.as_ref().filter(|_| port.watched)?.of(&port.netdev);
+        self.each.iter().any(|port| port.told.is_some() || carries(port).is_some_and(|carries| carries != port.up))
     }
 
     /// Looks at the interfaces: opens sockets of ports that have come, and says what has changed. Errors are for the log; the port is
-    /// tried again at the next look.
+    /// tried again when interfaces are listed next.
     pub(super) fn look(&mut self, poller: &Poller, base: u64, group_token: u64) -> (Vec<PortChange>, Vec<String>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
+        if self.listed.is_some_and(|at| at.elapsed() < LIST) && !self.differs() {
+            return (changes, errors);
+        }
+        self.listed = Some(Instant::now());
         let found: BTreeMap<Ipv4Addr, netdev::Address> = match netdev::addresses() {
             Ok(all) => all.into_iter().map(|one| (one.address, one)).collect(),
             Err(e) => return (changes, vec![format!("the interfaces of this host cannot be listed: {e}")]),
@@ -67,7 +85,10 @@ impl Ports {
         }
         for (n, port) in self.each.iter_mut().enumerate() {
             let seen = found.get(&port.spec.address);
-            port.watched |= seen.is_some();
+            if let Some(one) = seen {
+                port.watched = true;
+                port.netdev.clone_from(&one.netdev);
+            }
             let carries = |one: &netdev::Address| {
                 let said = self.carrier.as_ref().and_then(|carrier| carrier.of(&one.netdev));
                 said.unwrap_or(one.running)

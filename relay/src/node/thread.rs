@@ -24,8 +24,10 @@ pub(super) const PORT: u64 = 1 << 32;
 pub(super) const CLIENT: u64 = 2 << 32;
 const KIND: u64 = 0xffff_ffff << 32;
 
-/// Between two looks at the interfaces.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest time between two looks at the interfaces.
+const LOOK: Duration = Duration::from_millis(200);
+/// When the thread is awake anyway, so long after a look it is time for the next one.
+const LOOK_EARLY: Duration = Duration::from_millis(60);
 /// Between two tries to become the owner, or to find who is.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -145,7 +147,7 @@ impl Runner {
     fn turn(&mut self) {
         match &mut self.role {
             Role::Owner(owner) => {
-                let due = self.looked.is_none_or(|at| at.elapsed() >= LOOK);
+                let due = self.looked.is_none_or(|at| at.elapsed() >= LOOK_EARLY);
                 if due {
                     self.looked = Some(Instant::now());
                     owner.look(&self.poller);
