@@ -106,6 +106,9 @@ fn shared_subnet(found: &[netdev::Address], ports: &[(Ipv4Addr, u8)]) -> Option<
 /// Says what is behind each port, and which are slower than the topology says.
 pub(super) fn tell(node: &str, backend: &Backend, expected: &[Port]) {
     let Backend::Verbs(devices, _) = backend else { return };
+    for why in devices.down_at_start() {
+        warn!("mesh[W06] node {node}: not used until it is up: {why}");
+    }
     for (address, port) in devices.ports() {
         let index = port.gids.iter().find(|entry| entry.gid.address() == Some(address)).map_or(0, |entry| entry.index);
         let netdev = port.netdev().map_or_else(String::new, |netdev| format!(" ({netdev})"));
@@ -141,6 +144,14 @@ pub(super) fn describe(ports: &[(Ipv4Addr, u8)], backend: &Backend, declared: &[
         PortInfo { speed_mbps, mtu: facts.mtu, ..PortInfo::new(device, address, prefix) }
     };
     ports.iter().map(describe).collect()
+}
+
+/// Whether the port of this address is known to be down now. With TCP links the kernel says so when somebody connects.
+pub(super) fn is_down(backend: &Backend, address: Ipv4Addr) -> bool {
+    match backend {
+        Backend::Verbs(devices, _) => devices.is_down(address),
+        Backend::Tcp => false,
+    }
 }
 
 /// Mbit/s of the RDMA ports in use, of those that say.

@@ -31,7 +31,7 @@ pub(super) struct Known {
     pub(super) me: NodeId,
     /// Of the file; 0 if there is none, as what is found may be another thing a moment later.
     pub(super) hash: u64,
-    /// Links that were seen and are gone, by their ports.
+    /// Links that were seen and are gone, or have a port without carrier, by their ports.
     pub(super) down: BTreeSet<[Ipv4Addr; 2]>,
     /// The agents of the nodes found, by key: whether the one on the shared port is a daemon, and the others.
     agents: HashMap<u64, (bool, Vec<AgentAt>)>,
@@ -73,11 +73,20 @@ impl Known {
         Some(Self { topology, router, me, hash: 0, down: BTreeSet::new(), agents: agents(view) })
     }
 
-    /// The file's, without what was seen and is gone.
+    /// The file's, without what was seen and is gone, and without cables at ports whose nodes say that they have no carrier.
     fn without(declared: &Self, view: &View, seen: &Seen) -> Self {
         let topology = declared.topology.clone();
         let present = ends_of(view);
-        let down: BTreeSet<_> = seen.links.difference(&present).copied().collect();
+        let mut down: BTreeSet<_> = seen.links.difference(&present).copied().collect();
+        let dark: BTreeSet<_> =
+            view.nodes.values().flat_map(|node| &node.ports).filter(|p| !p.up).map(|p| p.address).collect();
+        for link in topology.links() {
+            let mut ends = link.ends.map(|end| end.address);
+            ends.sort_unstable();
+            if ends.iter().any(|end| dark.contains(end)) {
+                down.insert(ends);
+            }
+        }
         let links: Vec<_> = down.iter().filter_map(|[a, b]| topology.link_between(*a, *b)).collect();
         let gone = seen.nodes.iter().filter(|key| !view.nodes.contains_key(key));
         let nodes: Vec<_> = gone.filter_map(|key| topology.node_by_key(*key)).collect();
@@ -285,6 +294,25 @@ mod tests {
         let without = Known::without(&file, &cut, &seen);
         assert_eq!((hops(&without, "node1"), without.down.len(), without.hash), (Some(5), 1, file.hash));
         assert_eq!(hops(&Known::without(&file, &whole, &seen), "node1"), Some(1));
+    }
+
+    #[test]
+    fn a_cable_at_a_port_without_carrier_is_no_part_of_new_routes() {
+        let topology = Topology::from_shape(Shape::Ring, 6, 1, &AddressPlan::default()).expect("a ring");
+        let file = declared(&topology);
+        // given a port of node1 that has never had carrier, towards node0
+        let link = topology.links().iter().find(|link| {
+            let names = link.ends.map(|end| topology.node(end.node).name.as_str());
+            names.contains(&"node0") && names.contains(&"node1")
+        });
+        let mut ends = link.expect("a cable").ends.map(|end| end.address);
+        ends.sort_unstable();
+        let mut dark = view(&topology, &[ends], &[]);
+        let ports = &mut dark.nodes.get_mut(&key_of("node1")).expect("it is there").ports;
+        ports.iter_mut().find(|port| ends.contains(&port.address)).expect("its port").up = false;
+        // then routes go the other way round
+        let known = Known::without(&file, &dark, &Seen::default());
+        assert_eq!((hops(&known, "node1"), known.down), (Some(5), BTreeSet::from([ends])));
     }
 
     #[test]

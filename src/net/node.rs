@@ -205,14 +205,20 @@ impl Node {
         &self.backend
     }
 
-    /// A handle for a listener with this token.
+    /// This node's ports, without those that are known to be down; all, if all are.
+    pub(super) fn ports_up(&self) -> Vec<(Ipv4Addr, u8)> {
+        let up: Vec<_> = self.ports.iter().filter(|port| !devices::is_down(&self.backend, port.0)).copied().collect();
+        if up.is_empty() { self.ports.clone() } else { up }
+    }
+
+    /// A handle for a listener with this token. It names no port that is down, so nobody tries to connect to it.
     pub(crate) fn handle(&self, token: [u8; 16]) -> Handle {
         Handle {
             token,
             node: self.key,
             topology: self.knowledge.declared().map_or(0, |k| k.hash),
             port: self.answers,
-            ports: self.ports.clone(),
+            ports: self.ports_up(),
             control: self.control.clone(),
         }
     }

@@ -81,7 +81,7 @@ impl Node {
         // What was found says which rails have carrier; the subnets alone say what should be cabled.
         let found = known.filter(|k| k.hash == 0 && k.topology.node_by_key(handle.node).is_some());
         let mut lanes = Vec::new();
-        for &(own, prefix) in &self.ports {
+        for (own, prefix) in self.ports_up() {
             let theirs = match found {
                 Some(k) => handle.ports.iter().find(|(a, _)| k.topology.link_between(own, *a).is_some()),
                 None => handle.ports.iter().find(|(a, p)| *p == prefix && shares(own, *a, prefix)),

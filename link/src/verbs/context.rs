@@ -100,6 +100,11 @@ impl Context {
         }
     }
 
+    /// A port's state now. One call, without its table of GIDs.
+    pub(super) fn state(&self, port: u8) -> io::Result<PortState> {
+        Ok(state_of(&self.port_attr(port)?))
+    }
+
     /// One port as it is now.
     pub(super) fn port(&self, port: u8) -> io::Result<Port> {
         let attr = self.port_attr(port)?;
@@ -115,12 +120,7 @@ impl Context {
         Ok(Port {
             device: self.name.clone(),
             port,
-            state: match attr.state {
-                sys::PORT_DOWN => PortState::Down,
-                sys::PORT_INIT | sys::PORT_ARMED => PortState::Starting,
-                sys::PORT_ACTIVE => PortState::Active,
-                other => PortState::Other(other),
-            },
+            state: state_of(&attr),
             mtu: mtu_bytes(attr.active_mtu),
             speed_mbps: speed_mbps(attr.active_speed, attr.active_width),
             max_message: attr.max_msg_sz,
@@ -161,6 +161,15 @@ impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: opened in `open`, and everything made from it held an Arc of it and is gone. A failure leaks, which is safe.
         unsafe { (self.verbs.close_device)(self.ptr.as_ptr()) };
+    }
+}
+
+fn state_of(attr: &sys::PortAttr) -> PortState {
+    match attr.state {
+        sys::PORT_DOWN => PortState::Down,
+        sys::PORT_INIT | sys::PORT_ARMED => PortState::Starting,
+        sys::PORT_ACTIVE => PortState::Active,
+        other => PortState::Other(other),
     }
 }
 

@@ -76,10 +76,10 @@ fn ports_of(context: &Context) -> Result<Vec<Port>, DeviceError> {
 
 impl DeviceSet {
     /// Opens the devices whose ports have these addresses. Devices without one stay closed. `library` as for
-    /// [`probe`](load::probe).
+    /// [`probe`](load::probe). Ports that are down come along as long as one is up: their cables may be plugged in later.
     ///
     /// # Errors
-    /// [`DeviceError`] for the first address that has no active port.
+    /// [`DeviceError`] for the first address that has no port, or for the first one if all ports are down.
     pub fn open(addresses: &[Ipv4Addr], library: Option<&Path>) -> Result<Self, DeviceError> {
         let mut all = Vec::new();
         for context in open_all(library)? {
@@ -104,6 +104,11 @@ impl DeviceSet {
             };
             known.push(Known { address, place: Place { device, port: port.clone(), entry: entry.clone() } });
         }
+        if let Some(first) = known.first()
+            && known.iter().all(|known| known.place.port.state != PortState::Active)
+        {
+            active(first.address, &first.place.port)?;
+        }
         Ok(Self { known: known.into(), devices: devices.into(), gid_index: None })
     }
 
@@ -113,7 +118,7 @@ impl DeviceSet {
     /// [`DeviceError::WrongIndex`] if a port has something else than its address there.
     pub fn with_gid_index(self, index: u8) -> Result<Self, DeviceError> {
         let set = Self { gid_index: Some(index), ..self };
-        for known in &*set.known {
+        for known in set.known.iter().filter(|known| known.place.port.state == PortState::Active) {
             set.place(known.address)?;
         }
         Ok(set)
@@ -122,6 +127,18 @@ impl DeviceSet {
     /// The ports behind the addresses, in the order of the addresses, as they were when opened.
     pub fn ports(&self) -> impl Iterator<Item = (Ipv4Addr, &Port)> {
         self.known.iter().map(|known| (known.address, &known.place.port))
+    }
+
+    /// Whether the address's port is known to be down now. Some microseconds.
+    pub fn is_down(&self, address: Ipv4Addr) -> bool {
+        let Ok(Known { place, .. }) = self.known(address) else { return false };
+        // A port that cannot be asked is not known to be down.
+        place.device.context.state(place.port.port).is_ok_and(|state| state != PortState::Active)
+    }
+
+    /// Why the ports that were down when opened cannot be used, each.
+    pub fn down_at_start(&self) -> impl Iterator<Item = DeviceError> {
+        self.known.iter().filter_map(|known| active(known.address, &known.place.port).err())
     }
 
     /// Registers a window with every device, so that endpoints on any of them may send from it and expose it without further cost.
@@ -203,7 +220,6 @@ fn choose(
     let Some(&(context, port, entry)) = matching.first() else {
         return Err(no_port(all.iter().flat_map(|(_, ports)| ports), address));
     };
-    active(address, port)?;
     Ok((context, port, entry))
 }
 

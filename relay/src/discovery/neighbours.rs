@@ -104,12 +104,11 @@ impl Neighbours {
     pub(super) fn on_port(&mut self, now: Time, change: PortChange) {
         match change {
             PortChange::Up(id, info) => self.port_up(now, id, info),
-            PortChange::Down(id) => {
-                if let Some(port) = self.ports.get_mut(&id).filter(|port| port.up) {
-                    port.down();
-                    self.effects.changed = true;
-                }
+            PortChange::Dark(id, info) => {
+                self.port_up(now, id, info);
+                self.port_down(id);
             }
+            PortChange::Down(id) => self.port_down(id),
             PortChange::Gone(id) => {
                 if let Some(mut port) = self.ports.remove(&id) {
                     port.down();
@@ -121,6 +120,13 @@ impl Neighbours {
             }
         }
         self.settle(now);
+    }
+
+    fn port_down(&mut self, id: PortId) {
+        if let Some(port) = self.ports.get_mut(&id).filter(|port| port.up) {
+            port.down();
+            self.effects.changed = true;
+        }
     }
 
     fn port_up(&mut self, now: Time, id: PortId, info: PortInfo) {

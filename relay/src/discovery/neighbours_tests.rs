@@ -135,6 +135,21 @@ fn who_is_late_is_asked_and_who_is_silent_is_gone() {
 }
 
 #[test]
+fn a_port_that_never_had_carrier_is_told_and_sends_nothing() {
+    let mut desk = Desk::new("10.0.0.1", 24);
+    let dark = PortId(2);
+    desk.beacons();
+    desk.machine.on_port(desk.now, PortChange::Dark(dark, PortInfo::new("f1", ip("10.0.9.1"), 30)));
+    // then it is one of the ports that others are told of, as down, and no beacon leaves by it
+    let ups: Vec<_> = desk.machine.advert_ports().iter().map(|port| (port.address, port.up)).collect();
+    assert_eq!(ups, [(ip("10.0.0.1"), true), (ip("10.0.9.1"), false)]);
+    assert_eq!((desk.machine.listens(dark), desk.beacons()), (None, vec![]));
+    // when its cable is plugged in, then it speaks at once
+    desk.machine.on_port(desk.now, PortChange::Up(dark, PortInfo::new("f1", ip("10.0.9.1"), 30)));
+    assert_eq!(desk.beacons().len(), 1);
+}
+
+#[test]
 fn a_port_without_carrier_has_no_neighbour_at_once() {
     let mut desk = Desk::new("10.0.0.1", 24);
     desk.hear(B);

@@ -44,6 +44,8 @@ impl PortInfo {
 pub enum PortChange {
     /// It is there with carrier, or has changed.
     Up(PortId, PortInfo),
+    /// It is there without carrier.
+    Dark(PortId, PortInfo),
     /// It has lost its carrier, or was set down. It stays a port of the node.
     Down(PortId),
     /// It is no port of the node any more.

@@ -28,6 +28,8 @@ struct Open {
     /// The interface was seen: from then on its absence means that the port is down.
     watched: bool,
     up: bool,
+    /// Others have been told that there is this port.
+    known: bool,
     told: Option<io::ErrorKind>,
 }
 
@@ -51,6 +53,7 @@ impl Ports {
             index: 0,
             watched: false,
             up: false,
+            known: false,
             told: None,
         };
         Self { each: ports.iter().map(open).collect(), group: None, carrier: Carrier::new().ok(), listed: None, port }
@@ -120,12 +123,13 @@ impl Ports {
                     }
                 }
             }
-            if up == port.up {
-                continue;
-            }
-            port.up = up;
             let id = PortId(n as u32);
-            changes.push(if up { PortChange::Up(id, port.spec.clone()) } else { PortChange::Down(id) });
+            match (std::mem::replace(&mut port.known, true), std::mem::replace(&mut port.up, up), up) {
+                (_, false, true) => changes.push(PortChange::Up(id, port.spec.clone())),
+                (true, true, false) => changes.push(PortChange::Down(id)),
+                (false, _, false) => changes.push(PortChange::Dark(id, port.spec.clone())),
+                _ => {}
+            }
         }
         (changes, errors)
     }
