@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use mesh_routing::Subnet;
 
-use crate::common::COMMAND;
+use crate::common::{COMMAND, fabric_file};
 
 /// UDP port of beacons.
 pub(crate) const PORT: u16 = 17_917;
@@ -99,10 +99,8 @@ impl Fabric {
     /// A host with this name and these ports, with their prefix lengths and commas.
     pub(crate) fn host(&self, name: &str, ports: &str) -> Host {
         let own: Vec<&str> = ports.split(',').map(|port| port.split('/').next().unwrap_or_default()).collect();
-        let library = Path::new(COMMAND).with_file_name("libmesh_fabric.so");
-        assert!(library.exists(), "{} is made by `cargo build`", library.display());
         Host::new(&self.folder, name, &[])
-            .with("LD_PRELOAD", &library.to_string_lossy())
+            .with("LD_PRELOAD", &fabric_file().to_string_lossy())
             .with("MESH_FABRIC", &self.file().to_string_lossy())
             .with("MESH_FABRIC_NODE", &own.join(","))
             .with("NCCL_MESH_PORTS", ports)
