@@ -1,11 +1,13 @@
 //! Addresses, subnets and cables that do not go together: one address on two nodes, a subnet on two ports of one, three ends, a cable in the
 //! wrong port.
 
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::{Ran, nccl_mesh_with, plugin_file};
 use crate::netns::{ip, may};
-use crate::stage::{Fabric, Folder, Host, all_find, links, warned_only_of};
+use crate::stage::{Agent, Fabric, Folder, Host, all_find, links, warned_only_of};
 
 /// A ring of three, and a subnet in which each node has a port, which a topology file may say: as a switch.
 const RING_AND_SWITCH: [(&str, [&str; 3]); 3] = [
@@ -76,16 +78,39 @@ fn a_subnet_on_two_ports_of_a_node_is_left_out_at_both() {
     }
 }
 
+/// Cables of three nodes a, b, c, the last of which joins ports of a and c that were meant for others.
+const WRONG: [[(usize, &str, &str); 2]; 3] = [
+    [(0, "right", "10.6.0.1/30"), (1, "left", "10.6.0.2/30")],
+    [(1, "right", "10.6.1.1/30"), (2, "left", "10.6.1.2/30")],
+    [(0, "wrong", "10.6.2.1/30"), (2, "wrong", "10.6.3.2/24")],
+];
+
 #[test]
 fn a_cable_in_the_wrong_port_makes_no_link_and_both_ends_say_so() {
-    // given three nodes, and a cable between a and c whose ends were meant for others
-    let kept = [["10.6.0.1", "10.6.0.2"], ["10.6.1.1", "10.6.1.2"]];
-    let fabric = Fabric::new(&[kept[0], kept[1], ["10.6.2.1", "10.6.3.2"]]);
-    let a = fabric.agent("a", "10.6.0.1/30,10.6.2.1/30");
-    let b = fabric.agent("b", "10.6.0.2/30,10.6.1.1/30");
-    let c = fabric.agent("c", "10.6.1.2/30,10.6.3.2/24");
+    let bare = |end: (usize, &'static str, &'static str)| end.2.split('/').next().unwrap_or_default();
+    let fabric = Fabric::new(&WRONG.map(|ends| ends.map(bare)));
+    let ports =
+        |node| WRONG.iter().flatten().filter(|end| end.0 == node).map(|end| end.2).collect::<Vec<_>>().join(",");
+    wrong_port(["a", "b", "c"].map(|name| fabric.agent(name, &ports(usize::from(name.as_bytes()[0] - b'a')))));
+}
+
+#[test]
+fn on_the_kernels_interfaces_a_cable_in_the_wrong_port_is_seen_as_well() {
+    if !may() {
+        return;
+    }
+    let spaces = Spaces::new(3);
+    for ends in WRONG {
+        spaces.cable(ends);
+    }
+    let folder = Folder::new();
+    wrong_port([("a", 0), ("b", 1), ("c", 2)].map(|(name, n)| spaces.agent(&folder, name, n)));
+}
+
+#[track_caller]
+fn wrong_port([a, b, c]: [Agent; 3]) {
     // then it makes no link, the others do, and who stands at its ends says with whom he is joined, once
-    all_find(&[&a, &b, &c], &links(&kept));
+    all_find(&[&a, &b, &c], &links(&[["10.6.0.1", "10.6.0.2"], ["10.6.1.1", "10.6.1.2"]]));
     a.says("mesh[W64]");
     c.says("mesh[W64]");
     a.said_once("mesh[W64]", &["10.6.2.1/30", "c at 10.6.3.2/24"]);
@@ -101,12 +126,18 @@ fn a_cable_in_the_wrong_port_makes_no_link_and_both_ends_say_so() {
 struct Spaces(Vec<String>);
 
 impl Spaces {
-    fn new(count: usize) -> Self {
-        let names = (0..count).map(|n| format!("nccl-mesh-{}-node{}", std::process::id(), 900 + n));
+    fn new(count: u32) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let first = MADE.fetch_add(count, Ordering::Relaxed);
+        let names = (first..first + count).map(|n| format!("nccl-mesh-{}-node{n}", std::process::id()));
         let spaces = Self(names.collect());
         for name in &spaces.0 {
             spaces.ip(&format!("netns add {name}"));
             spaces.ip(&format!("-n {name} link set lo up"));
+            // A kernel that looks whether it would answer by the same way drops what comes from a wrong address, and nobody can say so.
+            let heard = "for of in all default; do echo 0 > /proc/sys/net/ipv4/conf/$of/rp_filter; done";
+            let set = Command::new("ip").args(["netns", "exec", name, "sh", "-c", heard]).status().expect("ip");
+            assert!(set.success());
         }
         spaces
     }
@@ -119,6 +150,11 @@ impl Spaces {
     fn port(&self, node: usize, netdev: &str, address: &str) {
         self.ip(&format!("-n {} addr add {address} dev {netdev}", self.0[node]));
         self.ip(&format!("-n {} link set {netdev} up", self.0[node]));
+    }
+
+    /// A daemon that is told no ports.
+    fn agent(&self, folder: &Folder, name: &str, node: usize) -> Agent {
+        Host::new(folder, name, &["ip", "netns", "exec", &self.0[node]]).agent()
     }
 
     fn cable(&self, ends: [(usize, &str, &str); 2]) {
@@ -156,10 +192,7 @@ fn an_address_on_two_nodes_is_left_out_on_both() {
     spaces.port(3, "spare", "10.6.0.2/30");
     // when each has a daemon that is told no ports
     let folder = Folder::new();
-    let agents = [0, 1, 2, 3].map(|n| {
-        let name = format!("host{n}");
-        Host::new(&folder, &name, &["ip", "netns", "exec", &spaces.0[n]]).agent()
-    });
+    let agents = [0, 1, 2, 3].map(|n| spaces.agent(&folder, &format!("host{n}"), n));
     // then the cable whose address it is makes no link, and the others do
     let all = agents.each_ref();
     let kept = [["10.6.1.1", "10.6.1.2"], ["10.6.2.1", "10.6.2.2"], ["10.6.3.1", "10.6.3.2"]];
