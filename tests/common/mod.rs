@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub(crate) use files::plugin_file;
+#[allow(unused_imports, reason = "every test program uses a part of it")]
+pub(crate) use files::{fabric_file, plugin_file};
 
 /// The operator's command.
 pub(crate) const COMMAND: &str = env!("CARGO_BIN_EXE_nccl-mesh");

@@ -175,6 +175,24 @@ pub enum Event {
     FaultOver(Fault),
 }
 
+impl Event {
+    /// The same without what a sender may say differently in each datagram: two faults with one subject are one fault.
+    pub(super) fn subject(&self) -> Self {
+        let (mut subject, nobody) = (self.clone(), (Ipv4Addr::UNSPECIFIED, String::new()));
+        match &mut subject {
+            Self::Unreadable { why, .. } => *why = WireError::Short,
+            Self::OtherSource { says, node, .. } => (*says, *node) = nobody,
+            Self::OutsideSubnet { remote_prefix, node, .. } => (*remote_prefix, *node) = (0, String::new()),
+            Self::AddressTaken { node, .. } => node.clear(),
+            Self::SameId { id, node, other, .. } => [id, node, other].into_iter().for_each(String::clear),
+            Self::ThreeEnds { one, two, .. } => (*one, *two) = (nobody.clone(), nobody),
+            Self::DatabaseFull { node, .. } => *node = 0,
+            _ => {}
+        }
+        subject
+    }
+}
+
 impl fmt::Display for Down {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -282,11 +282,8 @@ impl Neighbours {
                 (Some(a), Some(((key, remote), other))) => (a.node, a.remote, a.life) == (*key, *remote, other.life),
                 _ => false,
             };
-            if port.others.len() > 1 {
-                let mut ends = port.others.iter().map(|((_, address), other)| (*address, other.name.clone()));
-                if let (Some(one), Some(two)) = (ends.next(), ends.next()) {
-                    crowds.push(Event::ThreeEnds { local: port.info.address, one, two });
-                }
+            if let Some([one, two]) = port.crowd() {
+                crowds.push(Event::ThreeEnds { local: port.info.address, one, two });
             }
             if same {
                 continue;

@@ -216,6 +216,37 @@ fn beacons_go_to_the_other_address_where_there_is_but_one() {
 }
 
 #[test]
+fn who_comes_back_at_once_under_another_id_is_no_third_end() {
+    // given a neighbour
+    let mut desk = Desk::new("10.0.0.1", 24);
+    desk.hear(B);
+    desk.pass(60 * MS);
+    desk.hear(B);
+    // when another is heard from its address, earlier than it could be missed, then it is a neighbour no more, and that is all that is said
+    let renamed = Says { id: "id-n", name: "new-b", ..B };
+    desk.pass(60 * MS);
+    let notes = desk.hear(renamed);
+    assert!(matches!(&notes[..], [Event::NeighbourDown { node, .. }] if node == "b"), "{notes:?}");
+    // and once the first has been silent for as long as that takes, the other is one
+    let mut notes = Vec::new();
+    for _ in 0..6 {
+        notes.extend(desk.pass(60 * MS));
+        notes.extend(desk.hear(renamed));
+    }
+    assert!(matches!(&notes[..], [Event::NeighbourUp { node, .. }] if node == "new-b"), "{notes:?}");
+    // when the first speaks on, then both are there, which is said once
+    let mut notes = desk.hear(B);
+    desk.pass(60 * MS);
+    notes.extend(desk.hear(renamed));
+    desk.pass(60 * MS);
+    notes.extend(desk.hear(B));
+    assert!(
+        matches!(notes[..], [Event::NeighbourDown { why: Down::ThreeEnds, .. }, Event::ThreeEnds { .. }]),
+        "{notes:?}"
+    );
+}
+
+#[test]
 fn a_link_with_three_ends_has_no_neighbour_until_one_falls_silent() {
     let mut desk = Desk::new("10.0.0.1", 24);
     desk.hear(B);

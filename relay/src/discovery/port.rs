@@ -20,6 +20,8 @@ pub(super) struct Other {
     /// It says that it hears us, and nobody else.
     pub(super) hears_us: bool,
     last: Time,
+    /// When it was heard first.
+    since: Time,
     /// When it is asked for a beacon.
     ask: Time,
     /// Its silence was once forgiven since it was last heard.
@@ -174,11 +176,21 @@ impl Port {
                 self.others.retain(|(_, address), other| *address != remote || now < ask_after(other.last, timers));
                 let (name, life, number) = (beacon.name.to_owned(), beacon.life, beacon.number);
                 let ask = ask_after(now, timers);
-                let other = Other { name, life, number, hears_us, last: now, ask, forgiven: false };
+                let other = Other { name, life, number, hears_us, last: now, since: now, ask, forgiven: false };
                 self.others.insert((key, remote), other);
                 self.hurry(now, timers);
             }
         }
+    }
+
+    /// Two who share the link. Who comes with another's address may have taken its place: they share it once both speak on.
+    pub(super) fn crowd(&self) -> Option<[(Ipv4Addr, String); 2]> {
+        let beside = |one: &Other, two: &Other| one.last > two.since && two.last > one.since;
+        self.others.iter().enumerate().find_map(|(n, ((_, at), one))| {
+            let mut later = self.others.iter().skip(n + 1);
+            let ((_, other_at), two) = later.find(|((_, other), two)| other != at || beside(one, two))?;
+            Some([(*at, one.name.clone()), (*other_at, two.name.clone())])
+        })
     }
 
     /// Drops who was silent for too long; asks who is late.

@@ -14,12 +14,14 @@
 //! cable at once, and 0 mends it, while processes run. Over a cable that is cut, datagrams vanish and new connections are refused with
 //! `EHOSTUNREACH`; connected sockets stay as they are.
 //!
-//! Datagrams to a group that does not leave a link (224.0.0.0/24), from a socket that is bound to a port, arrive at the addresses of all
-//! ports cabled to it. Sockets bound to such a group hear nothing.
+//! Datagrams to a group that does not leave a link (224.0.0.0/24), from a socket that is bound to a port or has named one for groups, arrive
+//! at the addresses of all ports cabled to it; from any other socket they are refused with `ENETUNREACH`. Sockets bound to such a group hear
+//! nothing, from wherever it comes. Whether a socket is a member of a group at a port is kept account of, and makes no difference.
 //!
 //! It must not know what the processes talk about, nor any name of the plugin: it sees sockets only.
 
 pub mod cuts;
+pub mod groups;
 pub mod rules;
 
 // Not in this crate's own unit tests: there the symbols would replace the C library's in the test program itself.

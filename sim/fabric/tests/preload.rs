@@ -48,8 +48,6 @@ fn a_node() {
             socket.leave_multicast_v4(&Ipv4Addr::new(224, 0, 0, 177), &own)?;
             socket.local_addr()
         }),
-        ["group", port] => UdpSocket::bind((Ipv4Addr::new(224, 0, 0, 177), port.parse::<u16>().expect("a port")))
-            .and_then(|socket| socket.local_addr()),
         ["echo", at] => UdpSocket::bind((at, 0)).and_then(|socket| {
             socket.send_to(b"self", socket.local_addr()?)?;
             socket.recv_from(&mut [0; 8]).map(|(_, source)| source)
@@ -175,8 +173,6 @@ fn what_is_sent_to_everyone_goes_to_the_cabled_port_alone() {
         other.set_nonblocking(true).expect("a socket");
         assert_eq!(other.recv_from(&mut bytes).expect_err("silence").kind(), ErrorKind::WouldBlock);
     }
-    // and a socket for the group itself can be had
-    assert_eq!(on_node_a(&["group", "0"]), "from 224.0.0.177");
 }
 
 #[test]

@@ -7,9 +7,15 @@ use std::net::Ipv4Addr;
 use libc::{mmsghdr, msghdr, sockaddr, sockaddr_in, socklen_t, ssize_t};
 
 use super::addresses::{INET_BYTES, Target, any_port_at, bound, placed, raw, target};
-use super::multicast::is_link_group;
+use super::multicast::{bind_to_group, leaves_by};
 use super::{fabric, next, refused};
+use crate::groups::is_link_group;
 use crate::rules::Verdict;
+
+/// Whether an address is the fabric's: a port's, a place, or a group that does not leave a link.
+fn is_ours(address: Ipv4Addr) -> bool {
+    is_link_group(address) || !matches!(fabric().reach(None, address), Verdict::Outside)
+}
 
 /// `connect(2)`, allowed only along a cable.
 ///
@@ -21,12 +27,14 @@ unsafe extern "C" fn connect(socket: c_int, address: *const sockaddr, length: so
     let (destination, inet) = match unsafe { target(address, length) } {
         Target::Inet(destination, inet) => (destination, inet),
         // The ports of a fabric have IPv4 addresses, for IPv4 sockets.
-        Target::Mapped(address) if !matches!(fabric().reach(None, address), Verdict::Outside) => {
-            return refused(libc::ENETUNREACH);
-        }
+        Target::Mapped(address) if is_ours(address) => return refused(libc::ENETUNREACH),
         // SAFETY: the caller's own arguments.
         _ => return unsafe { next::connect()(socket, address, length) },
     };
+    // The kernel would send what follows to the machine's group.
+    if is_link_group(destination) {
+        return refused(libc::ENETUNREACH);
+    }
     match fabric().reach(bound(socket), destination) {
         Verdict::Outside | Verdict::Cabled => {}
         Verdict::From(port) => {
@@ -54,15 +62,14 @@ unsafe extern "C" fn connect(socket: c_int, address: *const sockaddr, length: so
 unsafe extern "C" fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     // SAFETY: the caller's contract.
     match unsafe { target(address, length) } {
+        Target::Inet(local, _) if is_link_group(local) => bind_to_group(socket),
         Target::Inet(local, inet) if fabric().may_bind(local) => {
             let inet = placed(inet);
             // SAFETY: `inet` is a whole socket address.
             unsafe { next::bind()(socket, (&raw const inet).cast(), INET_BYTES) }
         }
         Target::Inet(..) => refused(libc::EADDRNOTAVAIL),
-        Target::Mapped(local) if !matches!(fabric().reach(None, local), Verdict::Outside) => {
-            refused(libc::EADDRNOTAVAIL)
-        }
+        Target::Mapped(local) if is_ours(local) => refused(libc::EADDRNOTAVAIL),
         // SAFETY: the caller's own arguments.
         _ => unsafe { next::bind()(socket, address, length) },
     }
@@ -74,8 +81,8 @@ enum Leave {
     Untouched,
     /// To this place; from that port, if the socket has no source.
     To(sockaddr_in, Option<Ipv4Addr>),
-    /// To each of these places; there may be none.
-    Everyone(Vec<sockaddr_in>),
+    /// To each of these places; there may be none. From that port, if the socket has no source.
+    Everyone(Vec<sockaddr_in>, Option<Ipv4Addr>),
 }
 
 /// # Safety
@@ -84,24 +91,26 @@ unsafe fn datagram(socket: c_int, address: *const sockaddr, length: socklen_t) -
     // SAFETY: the caller's contract.
     let (destination, inet) = match unsafe { target(address, length) } {
         Target::Inet(destination, inet) => (destination, inet),
-        Target::Mapped(address) if !matches!(fabric().reach(None, address), Verdict::Outside) => {
-            return Err(libc::ENETUNREACH);
-        }
+        Target::Mapped(address) if is_ours(address) => return Err(libc::ENETUNREACH),
         _ => return Ok(Leave::Untouched),
     };
-    if is_link_group(destination)
-        && let Some(port) = bound(socket).filter(|port| fabric().is_own(*port))
-    {
+    let source = bound(socket);
+    if is_link_group(destination) {
+        // A host has no route to a group: the socket belongs to a port, or says by which it sends. Other interfaces are not the fabric's.
+        let is_own = |address: &Ipv4Addr| fabric().is_own(*address);
+        let port = if source.is_none_or(|source| is_own(&source)) { leaves_by(socket).or(source) } else { None };
+        let port = port.filter(is_own).ok_or(libc::ENETUNREACH)?;
         let place = |address: Ipv4Addr| placed(sockaddr_in { sin_addr: raw(address), ..inet });
-        return Ok(Leave::Everyone(fabric().cabled_to(port).into_iter().map(place).collect()));
+        let places = fabric().cabled_to(port).into_iter().map(place).collect();
+        return Ok(Leave::Everyone(places, source.is_none().then_some(port)));
     }
-    match fabric().reach(bound(socket), destination) {
+    match fabric().reach(source, destination) {
         Verdict::Outside => Ok(Leave::Untouched),
         Verdict::Cabled => Ok(Leave::To(placed(inet), None)),
         Verdict::From(port) => Ok(Leave::To(placed(inet), Some(port))),
         Verdict::NotCabled => Err(libc::ECONNREFUSED),
         // It leaves the port, and that is all that the sender can know.
-        Verdict::Cut => Ok(Leave::Everyone(Vec::new())),
+        Verdict::Cut => Ok(Leave::Everyone(Vec::new(), None)),
         Verdict::Unreachable => Err(libc::ENETUNREACH),
     }
 }
@@ -146,6 +155,27 @@ unsafe fn send_along(
     unsafe { next::sendmsg()(socket, &raw const message, flags) }
 }
 
+/// Sends `message` as was found out, to a place or to several.
+///
+/// # Safety
+/// As for `sendmsg(2)`.
+unsafe fn leave_as(leave: Leave, socket: c_int, message: &msghdr, flags: c_int) -> ssize_t {
+    let (places, port) = match leave {
+        // SAFETY: the caller's own arguments.
+        Leave::Untouched => return unsafe { next::sendmsg()(socket, message, flags) },
+        // SAFETY: as above.
+        Leave::To(place, port) => return unsafe { send_along(place, port, socket, message, flags) },
+        Leave::Everyone(places, port) => (places, port),
+    };
+    for place in places {
+        // SAFETY: as above. A copy that does not leave is no failure of the others.
+        let _ = unsafe { send_along(place, port, socket, message, flags) };
+    }
+    let parts = if message.msg_iov.is_null() { 0 } else { message.msg_iovlen };
+    // SAFETY: the caller's contract: so many parts.
+    (0..parts).map(|n| unsafe { (*message.msg_iov.add(n)).iov_len }).sum::<usize>() as ssize_t
+}
+
 /// `sendto(2)`, allowed only along a cable.
 ///
 /// # Safety
@@ -163,22 +193,14 @@ unsafe extern "C" fn sendto(
     match unsafe { datagram(socket, address, length) } {
         // SAFETY: the caller's own arguments.
         Ok(Leave::Untouched) => unsafe { next::sendto()(socket, data, size, flags, address, length) },
-        Ok(Leave::To(place, port)) => {
+        Ok(leave) => {
             let mut part = libc::iovec { iov_base: data.cast_mut(), iov_len: size };
             // SAFETY: all zeroes is a valid message header; its padding is private.
             let mut message: msghdr = unsafe { std::mem::zeroed() };
             message.msg_iov = &raw mut part;
             message.msg_iovlen = 1;
             // SAFETY: the header describes the caller's own data.
-            unsafe { send_along(place, port, socket, &message, flags) }
-        }
-        Ok(Leave::Everyone(places)) => {
-            for place in places {
-                // A cable may lose a datagram: a copy that does not leave is no failure of the others.
-                // SAFETY: the caller's own data, to a whole socket address.
-                let _ = unsafe { next::sendto()(socket, data, size, flags, (&raw const place).cast(), INET_BYTES) };
-            }
-            size as ssize_t
+            unsafe { leave_as(leave, socket, &message, flags) }
         }
         Err(errno) => refused(errno) as ssize_t,
     }
@@ -197,17 +219,7 @@ unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int
         match unsafe { datagram(socket, header.msg_name.cast(), header.msg_namelen) } {
             Ok(Leave::Untouched) => {}
             // SAFETY: the caller's own message.
-            Ok(Leave::To(place, port)) => return unsafe { send_along(place, port, socket, header, flags) },
-            Ok(Leave::Everyone(places)) => {
-                let parts = if header.msg_iov.is_null() { 0 } else { header.msg_iovlen };
-                // SAFETY: the caller's contract: so many parts.
-                let size: usize = (0..parts).map(|n| unsafe { (*header.msg_iov.add(n)).iov_len }).sum();
-                for place in places {
-                    // SAFETY: the caller's own message. A copy that does not leave is no failure of the others.
-                    let _ = unsafe { send_along(place, None, socket, header, flags) };
-                }
-                return size as ssize_t;
-            }
+            Ok(leave) => return unsafe { leave_as(leave, socket, header, flags) },
             Err(errno) => return refused(errno) as ssize_t,
         }
     }
