@@ -88,7 +88,8 @@ fn write(stream: &UnixStream, mut bytes: &[u8], limit: Duration) {
 fn tell(node: &Node, report: Option<&Report>) -> String {
     let mut out = String::new();
     let (found, owns) = node.knowledge.found().unwrap_or_default();
-    let connections = node.connections.all();
+    let mut connections = node.connections.all();
+    connections.sort_by(|a, b| (&a.peer, a.sends, a.number).cmp(&(&b.peer, b.sends, b.number)));
     process(node, report, owns, connections.len(), &mut out);
     ports(node, &found.view, &mut out);
     nodes(node, &found.view, node.knowledge.now().as_deref(), &mut out);
