@@ -166,8 +166,8 @@ fn ports(node: &Node, view: &View, out: &mut String) {
     };
     for port in &own.ports {
         let at = LinkEnd { address: port.address, node: node.key };
-        let links = view.links.iter();
-        let across = links.filter_map(|ends| ends.contains(&at).then(|| if ends[0] == at { ends[1] } else { ends[0] }));
+        let link = view.links.iter().find(|ends| ends.contains(&at));
+        let across = link.map(|ends| if ends[0] == at { ends[1] } else { ends[0] });
         let known = |number: u32| (number > 0).then_some(number);
         let row = Row::new("port")
             .text("device", &port.device)
@@ -175,7 +175,7 @@ fn ports(node: &Node, view: &View, out: &mut String) {
             .value("carrier", port.up)
             .maybe("speed_mbps", known(port.speed_mbps))
             .maybe("mtu_bytes", known(port.mtu));
-        match across.clone().next() {
+        match across {
             Some(end) => row.text("neighbour", name_of(view, end)).text("neighbour_address", &end.address.to_string()),
             None => row.maybe("neighbour", None::<u8>).maybe("neighbour_address", None::<u8>),
         }
