@@ -105,6 +105,9 @@ fn tell(node: &Node, report: Option<&Report>) -> String {
     for entry in connections.iter().take(MOST) {
         connection(node, entry, &mut out);
     }
+    for ((local, remote), bytes) in report.iter().flat_map(|report| &report.links) {
+        mine("traffic", node).text("link", &format!("{local}-{remote}")).value("sent_bytes", bytes).end(&mut out);
+    }
     for trunk in report.iter().flat_map(|report| &report.trunks) {
         mine("trunk", node)
             .text("direction", if trunk.out { "out" } else { "in" })

@@ -40,6 +40,9 @@ pub(super) fn text(seen: &Seen, before: Option<&Seen>) -> String {
         if !errors.is_empty() {
             let _ = writeln!(out, "{}\n", errors.join("\n"));
         }
+        let sent = answer.rows.iter().filter(|row| row["kind"] == "traffic");
+        let sent = sent.map(|row| traffic(row, answer, earlier)).collect();
+        table(&format!("sent over links by {whose}"), &["link", "bytes", "rate"], sent, &mut out);
         let trunks = answer.rows.iter().filter(|row| row["kind"] == "trunk").map(trunk).collect();
         table(&format!("trunks of {whose}"), &["", "peer", "link", "streams", "slots filled"], trunks, &mut out);
     }
@@ -152,6 +155,13 @@ fn connection(row: &Value, answer: &Answer, earlier: Option<(&Value, &[Value])>)
         age(row),
         state,
     ]
+}
+
+fn traffic(row: &Value, answer: &Answer, earlier: Option<(&Value, &[Value])>) -> Vec<String> {
+    let before =
+        earlier.and_then(|(_, rows)| rows.iter().find(|one| one["kind"] == "traffic" && one["link"] == row["link"]));
+    let rate = before.and_then(|before| difference((row, before), "sent_bytes", (&answer.rows[0], earlier?.0)));
+    vec![cell(&row["link"]), bytes(&row["sent_bytes"]), rate.map(rate_text).unwrap_or_default()]
 }
 
 fn trunk(row: &Value) -> Vec<String> {
