@@ -176,6 +176,11 @@ fn ranks_reach_one_another_over_nodes_that_have_only_a_daemon() {
         for row in rows(&ran) {
             assert_eq!(row["direct_bytes"], 0, "{}", ran.told());
             assert!(row["relayed_bytes"].as_u64() > Some(0), "{}", ran.told());
+            // and the daemons say what they passed on: each byte twice, as two lie between
+            let relays = row["relays"].as_object().expect("by node");
+            let passed_on: u64 = relays.values().filter_map(serde_json::Value::as_u64).sum();
+            assert_eq!(Some(passed_on), row["relayed_bytes"].as_u64().map(|bytes| 2 * bytes), "{}", ran.told());
+            assert!(!relays.contains_key("node0") && !relays.contains_key("node3"), "{}", ran.told());
         }
     }
 }

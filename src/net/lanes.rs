@@ -12,6 +12,7 @@ use mesh_relay::wire::{MAX_MESSAGE, Msg};
 
 use super::NetError;
 use super::node::Node;
+use super::register::{About, Entered};
 
 /// Tests without news between two looks at the clock.
 const LOOKS: u32 = 4096;
@@ -20,6 +21,8 @@ const LOOKS: u32 = 4096;
 #[derive(Debug)]
 pub(super) struct Lanes {
     pub(super) node: Arc<Node>,
+    /// Its place in the register.
+    pub(super) entered: Entered,
     pub(super) endpoints: Vec<Endpoint>,
     /// Payload sent over the link of each lane.
     pub(super) sent: Vec<Arc<AtomicU64>>,
@@ -50,15 +53,18 @@ pub(super) enum Fault {
 }
 
 impl Lanes {
-    pub(super) fn new(node: Arc<Node>, endpoints: Vec<Endpoint>, way: &'static str, peer: String) -> Self {
+    pub(super) fn new(node: Arc<Node>, endpoints: Vec<Endpoint>, about: About) -> Self {
         let port = |a: std::io::Result<SocketAddr>| match a {
             Ok(SocketAddr::V4(a)) => *a.ip(),
             _ => Ipv4Addr::UNSPECIFIED,
         };
         let ports: Vec<_> = endpoints.iter().map(|e| (port(e.local_addr()), port(e.peer_addr()))).collect();
         let sent = ports.iter().map(|(local, remote)| node.agent.links().of(*local, *remote)).collect();
+        let (way, peer) = (if about.sends { "to" } else { "from" }, about.peer.clone());
+        let entered = node.connections.enter(about, ports.clone());
         Self {
             node,
+            entered,
             endpoints,
             sent,
             ports,
@@ -100,6 +106,7 @@ impl Lanes {
     pub(super) fn close_came(&mut self, lane: usize, code: u16) {
         self.ended |= 1 << lane;
         if lane == 0 || code != 0 {
+            self.entered.closing();
             self.closed.get_or_insert(code);
         }
     }
@@ -129,6 +136,7 @@ impl Lanes {
     fn latch(&mut self, error: NetError) -> Result<(), NetError> {
         // The first error is kept: what follows from it would only mislead.
         let first = self.failed.get_or_insert(error).clone();
+        self.entered.failed(&first);
         Err(first)
     }
 

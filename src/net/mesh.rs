@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use mesh_link::netdev;
 use mesh_relay::discovery::{AgentAt, View};
-use mesh_relay::node::Mesh;
+use mesh_relay::node::{Mesh, Snapshot};
 use mesh_routing::{Differences, NodeId, Policy, Router, Topology};
 
 use super::NetError;
@@ -195,6 +195,11 @@ impl Knowledge {
     /// another job's process for want of knowing one's own there. A file says nothing of processes.
     pub(super) fn grows(&self) -> bool {
         self.mesh.as_ref().is_some_and(|mesh| mesh.quiet() < QUIET)
+    }
+
+    /// What was found, as it is now, and whether this process owns the node; `None` where nothing is looked for.
+    pub(super) fn found(&self) -> Option<(Arc<Snapshot>, bool)> {
+        self.mesh.as_ref().map(|mesh| (mesh.snapshot(), mesh.owns()))
     }
 
     /// What is known now.

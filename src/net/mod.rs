@@ -12,23 +12,29 @@
 //!   lanes      the legs of one connection; errors, watchdog, close
 //!   send, recv the two ends over real legs
 //!   report     counters as JSON
+//!   register   the connections that there are
+//!   status     what this process sees now, for whoever asks      ask    asking all processes of a node      json   rows of both
 //!   error      every failure, with code and remedy
 //! ```
 //!
 //! Everything returns at once. Listening, connecting and accepting only exchange notes with the agent's thread; data are posted and
 //! polled by the caller (NCCL's progress thread). Errors stay with their connection.
 
+pub mod ask;
 mod devices;
 mod error;
 mod handle;
 mod identity;
 mod job;
+mod json;
 mod lanes;
 mod mesh;
 mod node;
 mod recv;
+mod register;
 mod report;
 mod send;
+mod status;
 mod watch;
 mod way;
 pub mod whole;
@@ -94,6 +100,32 @@ const SETTLES: Duration = Duration::from_secs(2);
 
 /// A neighbour that runs shows by its beacons in a fraction of this.
 const NEIGHBOUR_SHOWS: Duration = Duration::from_secs(2);
+
+/// A connection that is being set up, for status.
+#[derive(Debug)]
+struct Begun {
+    peer: String,
+    /// `None` while none is known.
+    route: Option<String>,
+    waited: Duration,
+}
+
+/// The connections that are being set up from here, oldest first.
+fn begun(node: &Node) -> Vec<Begun> {
+    let guard = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = guard.iter().flatten();
+    let mut all: Vec<_> =
+        all.map(|(id, p)| (*id, p.handle.clone(), p.way.as_ref().map(|way| way.route.clone()), p.since)).collect();
+    // Names are looked up once others may go on.
+    drop(guard);
+    all.sort_by_key(|(id, ..)| *id);
+    let told = |(_, handle, route, since): (u64, Handle, Option<String>, Instant)| Begun {
+        peer: node.name_of(&handle),
+        route,
+        waited: since.elapsed(),
+    };
+    all.into_iter().map(told).collect()
+}
 
 /// A communicator begins: starts this node if it does not run yet.
 ///
@@ -179,7 +211,7 @@ pub(crate) fn connect(bytes: &mut [u8; HANDLE_BYTES]) -> Result<Option<Box<SendC
     let Some(Pending { node, way: Some(way), .. }) = pending.remove(&known) else { return Ok(None) };
     Handle::set_pending(bytes, 0);
     match outcome {
-        Ok(out) => SendConn::new(node, out, &way.weights, way.peer).map(|conn| Some(Box::new(conn))),
+        Ok(out) => SendConn::new(node, out, &way.weights, way.peer, way.route).map(|conn| Some(Box::new(conn))),
         Err(why) => {
             let (code, text) = (why.code, why.text);
             Err(NetError::Connect { code, text, node: node.name.clone(), peer: way.peer, route: way.route })
@@ -238,12 +270,7 @@ pub(crate) fn accept(listen: &Listen) -> Result<Option<Box<RecvConn>>, NetError>
     if settling.is_none()
         && let Some(incoming) = listen.listening.poll()
     {
-        let peer = if incoming.relays == 0 {
-            listen.node.name_of_port(incoming.peer)
-        } else {
-            format!("a sender behind {}", listen.node.name_of_port(incoming.peer))
-        };
-        *settling = Some(Box::new(RecvConn::new(Arc::clone(&listen.node), incoming, peer)?));
+        *settling = Some(Box::new(RecvConn::new(Arc::clone(&listen.node), incoming)?));
     }
     if let Some(mut conn) = settling.take() {
         // Nobody but us polls its legs now, and until the sender has had our answer it does not count as connected there.

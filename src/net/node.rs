@@ -5,14 +5,14 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mesh_link::endpoint::Backend;
 use mesh_link::tcp::{Keepalive, Limits};
 use mesh_relay::agent::{Agent, AgentConfig, AgentError, CoreChoice, Listeners};
-use mesh_relay::discovery::key_of;
+use mesh_relay::discovery::{NO_RANK, key_of};
 use mesh_relay::engine::{Config, MS};
 use mesh_relay::node::{Claim, Mesh, NodeConfig, Scope};
 use mesh_relay::send::Acks;
@@ -21,17 +21,9 @@ use tracing::info;
 use super::handle::Handle;
 use super::identity::Spec;
 use super::mesh::{Knowledge, Known, Verdict};
-use super::{NetError, devices, job, watch, window};
+use super::register::Register;
+use super::{NetError, devices, job, status, watch, window};
 use crate::settings::{self, RelayCores, Settings};
-
-/// Payload bytes this process has sent on connections of its own.
-#[derive(Debug, Default)]
-pub(crate) struct Sent {
-    /// To neighbours.
-    pub(crate) direct: AtomicU64,
-    /// Through relays.
-    pub(crate) relayed: AtomicU64,
-}
 
 /// Classes of trunks where no file says how long routes are: enough for seven relays.
 const FOUND_CLASSES: u8 = 6;
@@ -46,15 +38,23 @@ pub(crate) struct Node {
     pub(crate) key: u64,
     pub(crate) settings: &'static Settings,
     pub(crate) agent: Agent,
-    pub(crate) sent: Sent,
+    /// Its connections, and what they have sent.
+    pub(super) connections: Arc<Register>,
+    /// Stable id.
+    pub(super) id: String,
+    /// The name that all processes of the node share, if they find one another.
+    pub(super) scope: Option<Scope>,
+    pub(super) since: Instant,
     backend: Backend,
     pub(super) ports: Vec<(Ipv4Addr, u8)>,
     control: Vec<Ipv4Addr>,
     /// TCP port of this process's agent.
-    answers: u16,
+    pub(super) answers: u16,
     pub(super) knowledge: Knowledge,
     /// The job of this process, 0 if that is not known.
     pub(super) job: u32,
+    /// Its rank there, if that is known.
+    pub(super) rank: Option<u16>,
     /// Connections made so far, by peer: the next one takes the next of the equal routes.
     pub(super) turns: Mutex<HashMap<u64, usize>>,
 }
@@ -79,14 +79,8 @@ impl Node {
         let addresses: Vec<_> = ports.iter().map(|port| port.0).collect();
         let backend = devices::backend(settings, &name, &addresses, traffic_class)?;
         let start = |e: AgentError| NetError::Start(e.to_string());
-        let claim = if settings.discovery {
-            Some(
-                Claim::take(&name, &Scope::new(settings.port, settings.node.as_deref(), settings.cluster.as_deref()))
-                    .map_err(start)?,
-            )
-        } else {
-            None
-        };
+        let scope = settings.discovery.then(|| scope(settings));
+        let claim = scope.as_ref().map(|scope| Claim::take(&name, scope)).transpose().map_err(start)?;
         let listeners = match &claim {
             Some(claim) => claim.listeners(&name, &ports, settings.port),
             None => Listeners::open(&name, &ports, settings.port),
@@ -154,14 +148,14 @@ impl Node {
             settings.chunk >> 10,
         );
         devices::tell(&name, &backend, known.as_ref().map_or(&[], |k| &k.topology.node(k.me).ports));
-        let job = job::number(settings.job.as_deref());
+        let (job, (rank, _)) = (job::number(settings.job.as_deref()), job::rank());
         let verdict = Verdict::default();
         let mesh = match claim {
             None => None,
             Some(claim) => {
                 let declared = known.as_ref().map(|k| &k.topology.node(k.me).ports[..]);
                 let config = NodeConfig {
-                    id,
+                    id: id.clone(),
                     name: name.clone(),
                     relay,
                     daemon: DAEMON.load(Ordering::Relaxed),
@@ -169,7 +163,7 @@ impl Node {
                     ports: devices::describe(&ports, &backend, declared.unwrap_or_default()),
                     port: settings.port,
                     job,
-                    rank: job::rank().0,
+                    rank,
                 };
                 let serving = agent.clone();
                 let serve = Box::new(move |listeners| serving.serve(listeners));
@@ -189,12 +183,16 @@ impl Node {
             key,
             settings,
             agent,
-            sent: Sent::default(),
+            connections: Arc::default(),
+            id,
+            scope,
+            since: Instant::now(),
             backend,
             ports,
             control,
             knowledge: Knowledge::new(key, known, mesh, verdict),
             job,
+            rank: (rank != NO_RANK).then_some(rank),
             answers,
             turns: Mutex::default(),
         })
@@ -232,6 +230,9 @@ impl Node {
 
     /// The node, or a port of it, that a leg comes from.
     pub(crate) fn name_of_port(&self, address: Ipv4Addr) -> String {
+        if self.ports.iter().any(|port| port.0 == address) {
+            return self.name.clone();
+        }
         let known = self.knowledge.now();
         let known = known.and_then(|k| Some(k.topology.node(k.topology.port_by_address(address)?.0).name.clone()));
         known.unwrap_or_else(|| address.to_string())
@@ -241,13 +242,11 @@ impl Node {
     pub(crate) fn speed_mbps(&self) -> i32 {
         speed(self.settings, self.knowledge.now().as_deref(), &self.backend, Iterator::min).min(i32::MAX as u32) as i32
     }
+}
 
-    /// Adds to what was sent.
-    pub(crate) fn count_sent(&self, relayed: bool, bytes: u64) {
-        let counter = if relayed { &self.sent.relayed } else { &self.sent.direct };
-        // Relaxed: a statistic, read on its own.
-        counter.fetch_add(bytes, Ordering::Relaxed);
-    }
+/// The name that the processes of this host's node share.
+pub(super) fn scope(settings: &Settings) -> Scope {
+    Scope::new(settings.port, settings.node.as_deref(), settings.cluster.as_deref())
 }
 
 /// Mbit/s of the links of a node, the one that `pick` picks: as set, as its RDMA ports say, as the topology says, or what is usual.
@@ -270,6 +269,9 @@ fn speed(
         .unwrap_or(mesh_routing::USUAL_MBPS)
 }
 
+/// With `NCCL_MESH_FAST_FAIL`: how long what was sent over a socket may go unanswered by the peer's kernel.
+const FAST: Duration = Duration::from_secs(5);
+
 /// Sizes and times of the sockets.
 fn limits(settings: &Settings) -> Limits {
     let buffer = settings.socket_buffer;
@@ -279,7 +281,7 @@ fn limits(settings: &Settings) -> Limits {
         send_buffer: buffer,
         receive_buffer: buffer,
         // A peer that is stopped, or whose cable is out, is noticed by this and not before.
-        user_timeout: Some(settings.timeout),
+        user_timeout: Some(if settings.fast_fail { settings.timeout.min(FAST) } else { settings.timeout }),
         keepalive: Some(Keepalive { idle: (unit * 10).max(second), interval: (unit * 3).max(second), count: 5 }),
         ..Limits::default()
     }
@@ -300,7 +302,11 @@ pub(crate) fn start(traffic_class: Option<u8>) -> Result<Arc<Node>, NetError> {
     let mut node = NODE.lock().unwrap_or_else(PoisonError::into_inner);
     match &*node {
         Some(node) => Ok(Arc::clone(node)),
-        None => Ok(Arc::clone(node.insert(Arc::new(Node::start(traffic_class)?)))),
+        None => {
+            let started = Arc::clone(node.insert(Arc::new(Node::start(traffic_class)?)));
+            status::start(&started);
+            Ok(started)
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use mesh_relay::wire::{Clear, MAX_MESSAGE, Msg, Note, messages};
 use super::NetError;
 use super::lanes::{Fault, Lanes};
 use super::node::Node;
+use super::register::About;
 
 /// See the module.
 #[derive(Debug)]
@@ -40,13 +41,15 @@ struct Batch {
 }
 
 impl RecvConn {
-    pub(super) fn new(node: std::sync::Arc<Node>, incoming: Incoming, peer: String) -> Result<Self, NetError> {
+    pub(super) fn new(node: std::sync::Arc<Node>, incoming: Incoming) -> Result<Self, NetError> {
         let boards = incoming.lanes.iter().all(|lane| lane.board().is_some());
         let flow = RecvFlow::new(if boards { Acks::Link } else { Acks::Receiver }, incoming.relays);
         // The cast is exact: at most MAX_LANES.
         let layout = Layout::new(incoming.lanes.len() as u8);
         let board = (boards && incoming.relays == 0).then_some(layout);
-        let mut lanes = Lanes::new(node, incoming.lanes, "from", peer);
+        let (peer, route) = node.way_from(&incoming);
+        let about = About { sends: false, peer, route, relays: usize::from(incoming.relays) };
+        let mut lanes = Lanes::new(node, incoming.lanes, about);
         for (lane, msg) in incoming.early {
             if let Msg::Close { code, .. } = msg {
                 lanes.close_came(usize::from(lane), code);
@@ -130,13 +133,13 @@ impl RecvConn {
 
     /// Whether the receive in this slot is whole, with the size that was sent. Frees the slot then.
     pub(crate) fn test(&mut self, slot: u32) -> Result<Option<usize>, NetError> {
-        if let Some(len) = self.flow.take(slot) {
-            return Ok(Some(len as usize));
+        if let Some(len) = self.take(slot) {
+            return Ok(Some(len));
         }
         self.lanes.check()?;
         if self.progress()? {
             self.lanes.moved();
-            return Ok(self.flow.take(slot).map(|len| len as usize));
+            return Ok(self.take(slot));
         }
         let flow = &self.flow;
         self.lanes.still(|| match flow.waits_for() {
@@ -145,6 +148,12 @@ impl RecvConn {
             Some((seq, _)) => Some((seq, "the rest of it")),
         })?;
         Ok(None)
+    }
+
+    fn take(&mut self, slot: u32) -> Option<usize> {
+        let len = self.flow.take(slot)?;
+        self.lanes.entered.count(len);
+        Some(len as usize)
     }
 
     /// Ends the connection, whatever is open: when this returns no buffer is written any more. Never waits.

@@ -3,12 +3,12 @@
 //! A thread of its own, `mesh-metrics`, does the last two; it sleeps between. Nothing here is on the data path.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use mesh_relay::agent::Report;
 
+use super::json::quote;
 use super::node::{self, Node};
 
 /// Everything as one JSON object; empty if this node has not been started. May wait a moment for the relay thread.
@@ -21,8 +21,7 @@ pub(crate) fn snapshot() -> String {
 }
 
 fn render(node: &Node, r: &Report) -> String {
-    // Relaxed: statistics, each read on its own.
-    let (direct, relayed) = (node.sent.direct.load(Ordering::Relaxed), node.sent.relayed.load(Ordering::Relaxed));
+    let [direct, relayed] = node.connections.sent();
     let mut out = format!(
         "{{\"node\":{},\"direct_bytes\":{direct},\"relayed_out_bytes\":{relayed},\"forwarded_bytes\":{},\"forwarded_chunks\":{},\
          \"streams\":{},\"slots\":{},\"slots_lent\":{},\"slots_filled\":{},\"residence_p50_ns\":{},\"residence_p99_ns\":{},\
@@ -51,22 +50,6 @@ fn render(node: &Node, r: &Report) -> String {
     out
 }
 
-/// A JSON string.
-fn quote(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
 /// Starts the thread, if the settings want it; once a process.
 pub(super) fn start(node: &Arc<Node>) {
     static STARTED: Once = Once::new();
@@ -91,11 +74,8 @@ fn run(node: &Node) {
             return;
         }
         let Some(report) = node.agent.report(Duration::from_secs(2)) else { continue };
-        let now = (
-            node.sent.direct.load(Ordering::Relaxed),
-            node.sent.relayed.load(Ordering::Relaxed),
-            report.forwarded_bytes,
-        );
+        let [direct, relayed] = node.connections.sent();
+        let now = (direct, relayed, report.forwarded_bytes);
         // A node without traffic says nothing.
         if now != last {
             last = now;
@@ -141,14 +121,4 @@ pub(super) fn write_now() {
 pub(crate) fn at_exit() {
     super::drain();
     write_now();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted() {
-        assert_eq!(quote("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
-    }
 }

@@ -17,6 +17,7 @@ use mesh_relay::wire::{Msg, messages};
 use super::NetError;
 use super::lanes::{Fault, Lanes};
 use super::node::Node;
+use super::register::About;
 
 /// See the module.
 #[derive(Debug)]
@@ -36,13 +37,14 @@ impl SendConn {
         out: Outgoing,
         weights: &[u32],
         peer: String,
+        route: String,
     ) -> Result<Self, NetError> {
         // Links that have boards also report a write only once it has arrived.
         let boards = out.lanes.iter().all(|lane| lane.board().is_some());
         let acks = if boards { Acks::Link } else { Acks::Receiver };
-        let (chunk, slots) = match out.path {
-            SendPath::Direct => (None, Vec::new()),
-            SendPath::Relayed { chunk, slots, .. } => (Some(chunk), slots),
+        let (chunk, relays, slots) = match out.path {
+            SendPath::Direct => (None, 0, Vec::new()),
+            SendPath::Relayed { relays, chunk, slots } => (Some(chunk), usize::from(relays), slots),
         };
         // The cast is exact: at most MAX_LANES.
         let layout = Layout::new(out.lanes.len() as u8);
@@ -53,7 +55,7 @@ impl SendConn {
         };
         let lanes = (0..out.lanes.len()).map(lane).collect();
         let flow = SendFlow::new(SendMode { lanes, chunk, stripe: node.settings.stripe as u64, acks });
-        let lanes = Lanes::new(node, out.lanes, "to", peer);
+        let lanes = Lanes::new(node, out.lanes, About { sends: true, peer, route, relays });
         let mut conn = Self { flow, lanes, payload: [Window::empty(); DEPTH], slots, board };
         for (lane, msg) in out.early {
             match msg {
@@ -73,7 +75,7 @@ impl SendConn {
         self.lanes.check()?;
         let Some(place) = self.flow.post(payload.len() as u64) else { return Ok(None) };
         self.payload[place as usize] = payload;
-        self.node_counts(payload.len() as u64);
+        self.lanes.entered.count(payload.len() as u64);
         self.read_board()?;
         // Away with it at once if its receive is known to be posted.
         if !self.post()? {
@@ -105,10 +107,6 @@ impl SendConn {
     /// Ends the connection, whatever is open. Never waits.
     pub(crate) fn close(self: Box<Self>) {
         self.lanes.close();
-    }
-
-    fn node_counts(&self, bytes: u64) {
-        self.lanes.node.count_sent(!self.slots.is_empty(), bytes);
     }
 
     /// Takes what has come and posts what may go; whether anything did.

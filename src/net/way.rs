@@ -5,6 +5,7 @@
 use std::net::Ipv4Addr;
 use std::sync::PoisonError;
 
+use mesh_relay::agent::Incoming;
 use mesh_relay::wire::HopAddr;
 
 use super::NetError;
@@ -66,6 +67,22 @@ impl Node {
             prefix >= 30
         };
         !lanes.is_empty() && lanes.iter().all(cabled)
+    }
+
+    /// Who sends on a connection to here, and its route, by the hops that the sender has said in its set-up.
+    pub(crate) fn way_from(&self, incoming: &Incoming) -> (String, String) {
+        let mut texts: Vec<String> = Vec::new();
+        for lane in &incoming.hops {
+            let ports = lane.first().map(|hop| hop.from).into_iter().chain(lane.iter().map(|hop| hop.to));
+            let mut names: Vec<_> = ports.map(|port| self.name_of_port(port)).collect();
+            names.dedup();
+            let text = names.join(" - ");
+            if texts.last() != Some(&text) {
+                texts.push(text);
+            }
+        }
+        let first = incoming.hops.iter().flatten().next().map_or(incoming.peer, |hop| hop.from);
+        (self.name_of_port(first), texts.join(" and "))
     }
 
     /// TCP port of the agent that a handle means, as hops name it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mesh_link::endpoint::Backend;
 use mesh_relay::discovery::{Fault, NO_RANK};
-use mesh_relay::node::{Claim, Mesh, NodeConfig, Scope};
+use mesh_relay::node::{Claim, Mesh, NodeConfig};
 use mesh_routing::{Policy, Problem, Topology};
 
 use super::identity::Spec;
@@ -65,8 +65,7 @@ pub fn look(limit: Duration) -> Result<Found, String> {
     let settings = settings::get();
     crate::log::install(std::env::var("NCCL_DEBUG").ok().as_deref(), settings.debug);
     let (spec, known) = Spec::of_host(settings).map_err(|e| e.to_string())?;
-    let scope = Scope::new(settings.port, settings.node.as_deref(), settings.cluster.as_deref());
-    let claim = Claim::take(&spec.name, &scope).map_err(|e| e.to_string())?;
+    let claim = Claim::take(&spec.name, &node::scope(settings)).map_err(|e| e.to_string())?;
     let owned = !claim.owns();
     let backend = backend(settings, &spec);
     let declared = known.as_ref().map(|known| &known.topology.node(known.me).ports[..]);

@@ -129,13 +129,13 @@ impl Runner {
                     let _ = mailbox.push(Err(why));
                 }
             }
-            Action::Accepted { listener, legs, relays, peer, early } => {
+            Action::Accepted { listener, legs, relays, peer, hops, early } => {
                 let lanes = self.take_lanes(&legs);
                 if lanes.len() != legs.len() {
                     // The sender has lost a leg too, and asks again or gives up.
                     return;
                 }
-                let incoming = Incoming { lanes, relays, peer, early };
+                let incoming = Incoming { lanes, relays, peer, hops, early };
                 if let Some(Err(lost)) = self.accepts.get(&listener).map(|m| m.push(incoming)) {
                     warn!("mesh[E52] node {}: nobody fetches connections from this listener", self.shared.node);
                     for lane in lost.lanes {

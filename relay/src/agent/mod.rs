@@ -34,8 +34,9 @@ use thiserror::Error;
 use crate::code;
 use crate::engine::{Config, ConnectRequest, Engine, SendPath};
 use crate::send::Acks;
-use crate::wire::{Msg, Refusal};
+use crate::wire::{HopAddr, Msg, Refusal};
 
+pub use crate::engine::TrunkUse;
 pub use cores::CoreChoice;
 pub use listeners::Listeners;
 pub use report::Report;
@@ -160,6 +161,8 @@ pub struct Incoming {
     pub relays: u8,
     /// The sender's port, or the last relay's.
     pub peer: Ipv4Addr,
+    /// The hops of each lane, sender first, as the sender has said in its set-up.
+    pub hops: Vec<Vec<HopAddr>>,
     /// Messages that came before the hand-over, with their lanes.
     pub early: Vec<(u8, Msg)>,
 }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::engine::PoolUse;
+use crate::engine::{PoolUse, TrunkUse};
 
 /// A copy of an agent's counters and gauges at one moment.
 #[derive(Clone, Debug)]
@@ -23,4 +23,6 @@ pub struct Report {
     pub pool: PoolUse,
     /// Payload bytes sent over each link by this process.
     pub links: Vec<((Ipv4Addr, Ipv4Addr), u64)>,
+    /// Trunks that stand, by their ports.
+    pub trunks: Vec<TrunkUse>,
 }

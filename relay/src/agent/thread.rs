@@ -304,6 +304,7 @@ impl Runner {
             lingering: self.lingering.len(),
             pool: self.engine.pool_use(),
             links: self.shared.links.read(),
+            trunks: self.engine.trunks(),
         }
     }
 }

@@ -7,12 +7,13 @@ use super::{Action, Engine, Event, LegId, MS, Role, Time};
 use crate::code;
 use crate::send::DEPTH;
 use crate::send::MAX_LANES;
-use crate::wire::{Msg, Setup};
+use crate::wire::{HopAddr, Msg, Setup};
 
 #[derive(Debug)]
 struct Assembly {
     conn: [u8; 16],
     legs: Vec<Option<LegId>>,
+    hops: Vec<Vec<HopAddr>>,
     relays: u8,
     early: Vec<(u8, Msg)>,
     deadline: Time,
@@ -64,8 +65,8 @@ impl Engine {
         let at = at.unwrap_or_else(|| {
             let deadline = now + Time::from(setup.budget_ms) * MS;
             let relays = (setup.hops.len() - 1) as u8;
-            let legs = vec![None; lanes];
-            listener.assemblies.push(Assembly { conn: setup.conn, legs, relays, early: Vec::new(), deadline });
+            let (legs, hops) = (vec![None; lanes], vec![Vec::new(); lanes]);
+            listener.assemblies.push(Assembly { conn: setup.conn, legs, hops, relays, early: Vec::new(), deadline });
             listener.assemblies.len() - 1
         });
         let assembly = &mut listener.assemblies[at];
@@ -75,6 +76,7 @@ impl Engine {
         }
         if let Some(place) = place {
             *place = Some(id);
+            assembly.hops[usize::from(setup.lane)] = setup.hops;
         }
         let whole = assembly.legs.iter().all(Option::is_some);
         if let Some(leg) = self.legs.get_mut(&id) {
@@ -90,12 +92,13 @@ impl Engine {
         let Some(listener) = self.listeners.get_mut(token) else { return };
         let assembly = listener.assemblies.swap_remove(at);
         let listener = listener.id;
-        let legs: Vec<LegId> = assembly.legs.into_iter().flatten().collect();
+        let Assembly { legs, hops, relays, early, .. } = assembly;
+        let legs: Vec<LegId> = legs.into_iter().flatten().collect();
         let peer = legs.first().and_then(|l| self.legs.get(l)).map_or(std::net::Ipv4Addr::UNSPECIFIED, |l| l.remote);
         for leg in &legs {
             self.legs.remove(leg);
         }
-        self.out.push_back(Action::Accepted { listener, legs, relays: assembly.relays, peer, early: assembly.early });
+        self.out.push_back(Action::Accepted { listener, legs, relays, peer, hops, early });
     }
 
     pub(super) fn accepting(&mut self, id: LegId, token: [u8; 16], conn: [u8; 16], msg: Msg) {

@@ -40,6 +40,7 @@ use crate::wire::{ChunkHeader, HopAddr, Msg, Refusal, Setup, WireError, messages
 
 pub use connect::ConnectRequest;
 pub use slots::PoolUse;
+pub use trunk::TrunkUse;
 pub use types::{Action, Config, DialId, Event, LegId, LentSlots, MS, SendPath, Time};
 
 /// Where a stream meets a leg.

@@ -154,6 +154,13 @@ impl Pool {
         }
     }
 
+    /// Slots of a run that hold a chunk, and how many it has.
+    pub(super) fn filled_of(&self, index: usize) -> (usize, usize) {
+        let Some(run) = self.run(index) else { return (0, 0) };
+        let slots = &self.slots[run.first as usize..][..usize::from(run.count)];
+        (slots.iter().filter(|s| s.state != SlotState::Free).count(), slots.len())
+    }
+
     pub(super) fn usage(&self) -> PoolUse {
         PoolUse {
             slots: self.slots.len() as u32,

@@ -5,8 +5,9 @@
 //! slow leaves room for the others.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
 
-use super::{Action, Engine, Event, Joint, LegId, Opening, Purpose, Role, Stream, Time, slots::SlotState};
+use super::{Action, Engine, Event, Joint, Leg, LegId, Opening, Purpose, Role, Stream, Time, slots::SlotState};
 use crate::code;
 use crate::wire::{ChunkHeader, HEADER_BYTES, HopAddr, Msg, Refusal};
 
@@ -47,6 +48,23 @@ pub(super) struct TrunkOut {
     next_stream: u32,
 }
 
+/// A trunk that stands, for status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrunkUse {
+    /// This node's port.
+    pub local: Ipv4Addr,
+    /// The port of the relay at the other end.
+    pub remote: Ipv4Addr,
+    /// Whether chunks leave by it; otherwise they come in.
+    pub out: bool,
+    /// Streams on it.
+    pub streams: usize,
+    /// Slots that hold a chunk, at the other end if chunks leave, else here.
+    pub filled: usize,
+    /// Slots in all, of all classes.
+    pub slots: usize,
+}
+
 impl TrunkOut {
     /// Slots of a class that one stream may hold: equal parts of three quarters. The rest is for one that begins.
     fn share(&self, class: usize) -> u16 {
@@ -68,6 +86,25 @@ impl TrunkOut {
 }
 
 impl Engine {
+    /// The trunks that stand, by their ports; for status.
+    pub fn trunks(&self) -> Vec<TrunkUse> {
+        let of = |leg: &Leg| {
+            let (out, streams, (filled, slots)) = match &leg.role {
+                Role::TrunkOut(trunk) if trunk.lent.is_some() => {
+                    (true, trunk.streams.len(), (trunk.holder.iter().flatten().count(), trunk.holder.len()))
+                }
+                Role::TrunkIn { streams } => {
+                    (false, streams.len(), leg.run.map_or((0, 0), |run| self.pool.filled_of(run)))
+                }
+                _ => return None,
+            };
+            Some(TrunkUse { local: leg.local, remote: leg.remote, out, streams, filled, slots })
+        };
+        let mut all: Vec<_> = self.legs.values().filter_map(of).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// A stream needs the trunk of its next hop; opens it if it does not stand.
     pub(super) fn join_trunk(&mut self, now: Time, stream: usize, serial: u64, hop: HopAddr) {
         match self.trunks.get_mut(&hop) {
@@ -213,7 +250,7 @@ impl Engine {
         {
             return;
         }
-        let silent = |l: &&super::Leg| matches!(&l.role, Role::TrunkOut(t) if t.hop == hop && t.lent.is_none());
+        let silent = |l: &&Leg| matches!(&l.role, Role::TrunkOut(t) if t.hop == hop && t.lent.is_none());
         let leg = self.legs.iter().find(|(_, l)| silent(l)).map(|(id, _)| id);
         if let Some(leg) = leg {
             self.legs.remove(&leg);

@@ -151,6 +151,8 @@ pub enum Action {
         relays: u8,
         /// The sender's port of the first lane, or the last relay's.
         peer: Ipv4Addr,
+        /// The hops of each lane, sender first, as the sender has said in its set-up.
+        hops: Vec<Vec<HopAddr>>,
         /// Messages that came before the hand-over, with their lanes.
         early: Vec<(u8, Msg)>,
     },

@@ -9,11 +9,13 @@ use serde::Serialize;
 
 use super::args::{ArgsError, CollectiveArgs, FaultKind, RunArgs, resolve_rank_order};
 use super::collective::Collective;
+use super::daemons::Counting;
 use super::hub::{Failed, Hub};
 use super::jobs::Job;
-use super::messages::{CollectiveWork, FromNode, NodeWork, Row, Setup, ToNode};
+use super::messages::{CollectiveWork, FromNode, NodeWork, Row, RowResult, Setup, ToNode};
 use super::report::{RowContext, RowReport};
 use super::scene::Scene;
+use super::snapshot::Snapshot;
 
 /// Sizes above which ranks meet before every iteration: preparing and checking takes each a different time then.
 const MEET_ABOVE: usize = 256 << 10;
@@ -48,6 +50,7 @@ pub(super) fn run(
     args: &RunArgs,
     asked: &CollectiveArgs,
     scene: &Scene,
+    daemons: &Counting,
     job: Job,
     out: &mut dyn Write,
 ) -> Result<CollectiveReport, ArgsError> {
@@ -89,7 +92,10 @@ pub(super) fn run(
         job: job.mark(),
         topology: &args.topology,
     };
-    let done = rows(&mut hub, &context, asked, &distances, args.json, &mut report, out);
+    // What daemons count is of all jobs together, so it is no single one's.
+    let daemons = Daemons { counting: (args.jobs <= 1).then_some(daemons), scene };
+    let mut printer = Printer { json: args.json, out };
+    let done = rows(&mut hub, &context, asked, &distances, &daemons, &mut report, &mut printer);
     let done = done.and_then(|()| hub.finish());
     hub.end(done.is_err());
     if hub.ended {
@@ -105,24 +111,58 @@ pub(super) fn run(
     Ok(report)
 }
 
+/// The daemons of the run, if their counters are this job's.
+struct Daemons<'a> {
+    counting: Option<&'a Counting>,
+    scene: &'a Scene,
+}
+
+impl Daemons<'_> {
+    /// What they have counted so far, by node.
+    fn read(&self, hub: &mut Hub) -> Result<Vec<(String, Snapshot)>, Failed> {
+        let counted = self.counting.map(|counting| counting.read(self.scene)).transpose();
+        counted.map(Option::unwrap_or_default).map_err(|problem| {
+            hub.problems.push(problem);
+            Failed
+        })
+    }
+}
+
+/// Adds to the results of a row what the daemons counted meanwhile, each to its node's.
+fn add(results: &mut Vec<(String, RowResult)>, before: &[(String, Snapshot)], after: &[(String, Snapshot)]) {
+    for ((name, before), (_, after)) in before.iter().zip(after) {
+        let counted = after.since(before);
+        match results.iter_mut().find(|(node, _)| node == name) {
+            Some((_, RowResult { counted: Some(own), .. })) => own.add(&counted),
+            Some((_, RowResult { counted: own, .. })) => *own = Some(counted),
+            None => {
+                let nothing =
+                    RowResult { times_us: Vec::new(), checked_bytes: 0, wrong_bytes: 0, counted: Some(counted) };
+                results.push((name.clone(), nothing));
+            }
+        }
+    }
+}
+
 fn rows(
     hub: &mut Hub,
     context: &RowContext<'_>,
     asked: &CollectiveArgs,
     distances: &[usize],
-    json: bool,
+    daemons: &Daemons<'_>,
     report: &mut CollectiveReport,
-    out: &mut dyn Write,
+    printer: &mut Printer<'_>,
 ) -> Result<(), Failed> {
     hub.await_all(|message| matches!(message, FromNode::Connected).then_some(()))?;
-    if !json {
+    if !printer.json {
         let _ = writeln!(
-            out,
+            printer.out,
             "{} ({}) among {} nodes over {} links, {} channels",
             context.collective, context.algo, context.ranks, context.link, asked.channels
         );
-        let _ = writeln!(out, "{}", RowReport::heading());
+        let _ = writeln!(printer.out, "{}", RowReport::heading());
     }
+    let mut before = daemons.read(hub)?;
     let mut serial = 1_u32;
     for _ in 0..asked.repeat.max(1) {
         for &bytes in &asked.sizes {
@@ -134,12 +174,15 @@ fn rows(
                 let row = Row { bytes, distance, iterations, warm_up, serial, meet_each_time: bytes > MEET_ABOVE };
                 serial = serial.wrapping_add((iterations + warm_up) as u32);
                 hub.tell_all(&ToNode::Row(row.clone()));
-                let results = hub.await_all(|message| match message {
+                let mut results = hub.await_all(|message| match message {
                     FromNode::Row(result) => Some(result),
                     _ => None,
                 })?;
+                let after = daemons.read(hub)?;
+                add(&mut results, &before, &after);
+                before = after;
                 let row = RowReport::of(context, &row, &results);
-                print(out, json, &row, &row.line());
+                printer.print(&row, &row.line());
                 report.rows.push(row);
             }
         }
@@ -173,18 +216,26 @@ fn rows(
         "idle for {:.0} s with {} connections: {:.1} % of one core, all nodes together",
         idle.idle_seconds, idle.open_connections, idle.idle_cpu_percent
     );
-    print(out, json, &idle, &line);
+    printer.print(&idle, &line);
     report.idle = Some(idle);
     Ok(())
 }
 
-/// Writes JSON or a line. Nobody reading is no reason to fail.
-fn print(out: &mut dyn Write, json: bool, value: &impl Serialize, line: &str) {
-    let _ = match serde_json::to_string(value) {
-        Ok(text) if json => writeln!(out, "{text}"),
-        _ => writeln!(out, "{line}"),
-    };
-    let _ = out.flush();
+/// Where results go, as JSON or as lines.
+struct Printer<'a> {
+    json: bool,
+    out: &'a mut dyn Write,
+}
+
+impl Printer<'_> {
+    /// Nobody reading is no reason to fail.
+    fn print(&mut self, value: &impl Serialize, line: &str) {
+        let _ = match serde_json::to_string(value) {
+            Ok(text) if self.json => writeln!(self.out, "{text}"),
+            _ => writeln!(self.out, "{line}"),
+        };
+        let _ = self.out.flush();
+    }
 }
 
 /// Iterations that count, and those before.

@@ -1,7 +1,9 @@
 //! Daemons of nodes: started before the ranks, ended after them.
 //!
-//! Lives on the thread that runs the harness. Knows of a daemon only the command that starts it, and the name by which it owns its node.
+//! Lives on the thread that runs the harness. Knows of a daemon only the command that starts it, the name by which it owns its node, and
+//! the command that says what it counts.
 
+use std::ffi::OsString;
 use std::io;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::args::{Agents, RunArgs};
 use super::children::{Children, Output, describe};
 use super::scene::Scene;
+use super::snapshot::Snapshot;
 
 /// How long a daemon may take until it owns its node.
 const READY: Duration = Duration::from_secs(10);
@@ -19,6 +22,38 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Daemons {
     children: Children,
+    program: OsString,
+    nodes: Vec<usize>,
+}
+
+/// Asks the daemons of a run for what they have counted, by the command that people use, on each node.
+#[derive(Debug)]
+pub(super) struct Counting {
+    program: OsString,
+    nodes: Vec<usize>,
+}
+
+impl Counting {
+    /// What they have counted so far, in the order of their nodes.
+    ///
+    /// # Errors
+    /// One does not say.
+    pub(super) fn read(&self, scene: &Scene) -> Result<Vec<(String, Snapshot)>, String> {
+        let one = |node: &usize| {
+            let name = &scene.names()[*node];
+            let mut command = scene.program(*node, &self.program);
+            command.args(["status", "--json"]).stdin(Stdio::null());
+            scene.enter(&mut command, *node, 0);
+            let output =
+                command.output().map_err(|error| format!("{name} agent: cannot be asked what it counts: {error}"))?;
+            let counted = Snapshot::of_daemon(&String::from_utf8_lossy(&output.stdout)).map_err(|why| {
+                let said = String::from_utf8_lossy(&output.stderr);
+                format!("{name} agent: does not say what it counts: {why}; {}", said.trim())
+            })?;
+            Ok((name.clone(), counted))
+        };
+        self.nodes.iter().map(one).collect()
+    }
 }
 
 impl Daemons {
@@ -35,7 +70,9 @@ impl Daemons {
             None => std::env::current_exe()?.into_os_string(),
         };
         let mut waiting = Vec::new();
-        for node in (0..scene.names().len()).filter(wanted) {
+        daemons.program.clone_from(&program);
+        daemons.nodes = (0..scene.names().len()).filter(wanted).collect();
+        for node in daemons.nodes.clone() {
             let name = format!("{} agent", scene.names()[node]);
             let mut command = scene.program(node, &program);
             command.arg("agent").stdin(Stdio::null());
@@ -65,6 +102,11 @@ impl Daemons {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(daemons)
+    }
+
+    /// How they are asked for what they have counted.
+    pub(super) fn counting(&self) -> Counting {
+        Counting { program: self.program.clone(), nodes: self.nodes.clone() }
     }
 
     /// What a daemon says by ending before it was asked.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::args::{ArgsError, CollectiveArgs, JobArgs, RunArgs};
 use super::collective_run::{self, CollectiveReport};
+use super::daemons::Counting;
 use super::job::{self, JobReport};
 use super::scene::Scene;
 
@@ -49,9 +50,10 @@ pub(super) fn run(
     args: &RunArgs,
     asked: &CollectiveArgs,
     scene: &Scene,
+    daemons: &Counting,
     out: &mut dyn Write,
 ) -> Result<CollectiveReport, ArgsError> {
-    let reports = all(args, out, |job, out| collective_run::run(args, asked, scene, job, out))?;
+    let reports = all(args, out, |job, out| collective_run::run(args, asked, scene, daemons, job, out))?;
     let mut whole = CollectiveReport::default();
     for (job, report) in reports {
         whole.problems.extend(marked(job, report.problems));

@@ -6,8 +6,8 @@
 //! use it: the parent stands in for NCCL's bootstrap, each node ([`run_node`]) for a rank with its main, service and progress
 //! threads, [`program`]s for the kernels of the GPU.
 //!
-//! It must not know the plugin's inside: it sees the C interface, settings in the environment, one snapshot function and the
-//! statistics files.
+//! It must not know the plugin's inside: it sees the C interface, settings in the environment, one snapshot function, the
+//! statistics files, and what `nccl-mesh status` says of daemons.
 
 pub mod algorithms;
 pub mod args;
@@ -137,7 +137,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<Report, RunError> {
     let order = args::resolve_rank_order(&args.rank_order, scene.names())?;
     let daemons = daemons::Daemons::start(args, &scene, &order).map_err(RunError::Daemon)?;
     let mut report = match &args.work {
-        Work::Collective(asked) => Report::Collective(jobs::run(args, asked, &scene, out)?),
+        Work::Collective(asked) => Report::Collective(jobs::run(args, asked, &scene, &daemons.counting(), out)?),
         Work::Job(job) => Report::Job(jobs::run_commands(args, job, &scene, out)?),
         Work::Bench(asked) => Report::Bench(bench::run(args, asked, scene, out)?),
     };

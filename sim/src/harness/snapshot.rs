@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Counters of one process, since it started or between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +44,38 @@ impl Snapshot {
         Ok(Self::parse(&std::fs::read_to_string(path)?)?)
     }
 
+    /// What a node's daemon counts, from what `nccl-mesh status --json` prints there.
+    ///
+    /// # Errors
+    /// If there is no daemon's row, or something is no JSON.
+    pub fn of_daemon(lines: &str) -> Result<Self, String> {
+        let rows: Result<Vec<Value>, _> = lines.lines().map(serde_json::from_str).collect();
+        let rows = rows.map_err(|error| error.to_string())?;
+        let daemon = rows.iter().find(|row| row["kind"] == "process" && row["role"] == "daemon");
+        let daemon = daemon.ok_or("no daemon answers")?;
+        let count = |field: &str| daemon[field].as_u64().ok_or_else(|| format!("it does not say {field}"));
+        let own = rows.iter().filter(|row| row["kind"] == "traffic" && row["pid"] == daemon["pid"]);
+        let link = |row: &Value| Some((row["link"].as_str()?.to_owned(), row["sent_bytes"].as_u64()?));
+        Ok(Self {
+            node: daemon["node"].as_str().unwrap_or_default().to_owned(),
+            forwarded_bytes: count("forwarded_bytes")?,
+            forwarded_chunks: count("forwarded_chunks")?,
+            links: own.filter_map(link).collect(),
+            ..Self::default()
+        })
+    }
+
+    /// Adds what another process of the node counted.
+    pub fn add(&mut self, other: &Self) {
+        self.direct_bytes += other.direct_bytes;
+        self.relayed_out_bytes += other.relayed_out_bytes;
+        self.forwarded_bytes += other.forwarded_bytes;
+        self.forwarded_chunks += other.forwarded_chunks;
+        for (link, bytes) in &other.links {
+            *self.links.entry(link.clone()).or_default() += bytes;
+        }
+    }
+
     /// What was counted since `before`. Counters never fall; a link that is new starts at zero.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
@@ -63,6 +96,24 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_daemon_counts_is_told_from_what_others_of_its_node_do() {
+        let lines = r#"{"kind":"process","pid":1,"role":"daemon","node":"a","forwarded_bytes":7,"forwarded_chunks":2}
+{"kind":"process","pid":2,"role":"guest","node":"a","forwarded_bytes":70,"forwarded_chunks":20}
+{"kind":"traffic","pid":1,"link":"1-2","sent_bytes":7}
+{"kind":"traffic","pid":2,"link":"1-2","sent_bytes":70}"#;
+        let mut daemon = Snapshot::of_daemon(lines).expect("a daemon");
+        assert_eq!(
+            (&*daemon.node, daemon.forwarded_bytes, daemon.forwarded_chunks, daemon.links["1-2"]),
+            ("a", 7, 2, 7)
+        );
+        daemon.add(&daemon.clone());
+        assert_eq!((daemon.forwarded_bytes, daemon.links["1-2"]), (14, 14));
+        // given a daemon that does not say, or none, then that is an error and not nothing
+        assert!(Snapshot::of_daemon(&lines.replace(":7,", ":null,")).is_err());
+        assert!(Snapshot::of_daemon(&lines.replace("daemon", "owner")).is_err());
+    }
 
     #[test]
     fn a_snapshot_may_lack_fields_and_have_others() {

@@ -10,6 +10,7 @@ mod rank_order;
 mod routes;
 mod shape_args;
 mod sim_run;
+mod status;
 mod topology;
 mod topology_diff;
 mod topology_import;
@@ -45,6 +46,8 @@ enum Command {
     RankOrder(rank_order::Args),
     /// The daemon: owns this host's node, so that jobs may come and go, and relays for jobs that have no process here
     Agent(agent::Args),
+    /// What the processes of this host's node see now: ports, nodes, connections with their routes, what they relay
+    Status(status::Args),
     /// The variables to set, and those set that contradict
     Env(env_cmd::Args),
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Topology(command) => topology::run(&command),
         Command::RankOrder(args) => rank_order::run(&args),
         Command::Agent(args) => agent::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Env(args) => env_cmd::run(&args),
     }
 }

@@ -21,7 +21,14 @@ fn a_set_up_with_the_token_is_answered_and_handed_over() {
         actions,
         [
             Action::Send { leg, msg: ready(0) },
-            Action::Accepted { listener: 42, legs: vec![leg], relays: 0, peer: ip(0, 1), early: vec![] },
+            Action::Accepted {
+                listener: 42,
+                legs: vec![leg],
+                relays: 0,
+                peer: ip(0, 1),
+                hops: vec![hops(1)],
+                early: vec![]
+            },
         ]
     );
     // Nobody accepts with a token that has been withdrawn.
@@ -41,7 +48,14 @@ fn lanes_are_gathered_in_any_order() {
     let early = vec![(1, Msg::Close { stream: 0, code: 0 })];
     assert_eq!(
         actions[1],
-        Action::Accepted { listener: 42, legs: vec![first, second], relays: 0, peer: ip(0, 1), early }
+        Action::Accepted {
+            listener: 42,
+            legs: vec![first, second],
+            relays: 0,
+            peer: ip(0, 1),
+            hops: vec![hops(1); 2],
+            early
+        }
     );
 }
 

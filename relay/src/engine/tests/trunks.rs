@@ -73,6 +73,26 @@ fn one_trunk_is_opened_for_all_that_wait_for_it() {
     assert_eq!(sent(&bench.say(trunk, &ready(2)), second).len(), 1);
 }
 
+#[test]
+fn trunks_that_stand_are_told_with_what_is_on_them() {
+    // given a trunk that is being opened, then it is not among them
+    let mut bench = Bench::new(|_| ());
+    let first = bench.accepted();
+    let dial = only_dial(&bench.say(first, &Msg::Setup(ask(0, 0, hops(3)))));
+    let (out, _) = bench.dialed(dial);
+    assert_eq!(bench.engine.trunks(), []);
+    // when it stands, and another one to here, then both are, with their streams and slots
+    bench.say(out, &trunk_slots(2));
+    another(&mut bench, out, 2);
+    let into = bench.accepted();
+    bench.say(into, &Msg::TrunkHello { node: 9 });
+    let [a, b] = [
+        TrunkUse { local: ip(0, 2), remote: ip(0, 1), out: false, streams: 0, filled: 0, slots: 6 },
+        TrunkUse { local: ip(1, 1), remote: ip(1, 2), out: true, streams: 2, filled: 0, slots: 6 },
+    ];
+    assert_eq!(bench.engine.trunks(), [a, b]);
+}
+
 fn stream_of_setup(msg: &Msg) -> Option<u32> {
     match msg {
         Msg::Setup(s) => Some(s.stream),
