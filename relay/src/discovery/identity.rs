@@ -53,7 +53,7 @@ impl Identities {
         if after_64(known.life, beacon.life) {
             let since = *known.older_since.get_or_insert(now);
             // Longer than any datagram is on its way, and the newer life has spoken since.
-            if known.last > since && now >= since.saturating_add(2 * timers.hello) {
+            if known.last > since && now >= since.saturating_add(timers.hello) {
                 known.twins_until = now.saturating_add(timers.dead);
                 return Verdict::Twin { other: known.name.clone() };
             }
