@@ -58,9 +58,11 @@ fn a_device_whose_netdev_has_no_carrier_is_told_and_gone_round() {
     for how in ["", "--discover"] {
         let words = line(&format!("{link} {how} --nodes 4 --collective all-to-all --sizes 4,20K --timeout 60"));
         let words: Vec<&str> = words.split_whitespace().chain(["--fault", "0 cut node0 node1"]).collect();
-        // then everything passes the other way round, and each end says once that its port is down, and what to look at
+        // then everything passes the other way round, and each end says once that its port is down, and what to look at; without a
+        // file, node0, whose interface is down and not only dark, has no such port
         let ran = over(nccl_mesh_with(&words, &[], Duration::from_secs(90)).ends(0));
-        for (node, address) in [("node0", "10.200.0.1"), ("node1", "10.200.0.2")] {
+        let ends = [("node1", "10.200.0.2"), ("node0", "10.200.0.1")];
+        for (node, address) in ends.into_iter().take(if how.is_empty() { 2 } else { 1 }) {
             let named = |line: &&str| line.contains(node) && line.contains(&format!("{address}, is down"));
             assert_eq!(ran.lines_with("mesh[W06]").into_iter().filter(named).count(), 1, "{}", ran.told());
         }
