@@ -191,7 +191,7 @@ fn what_256_nodes_cost() {
         let mut world = World::of(&shape(Shape::Ring, nodes, 1), 1, Weather::default());
         world.start_all();
         let took = world.settle(1000 * MS).expect("agreed");
-        let (before, began, seconds) = (world.traffic(), Instant::now(), 6);
+        let (before, began, seconds) = (world.traffic(), Instant::now(), 18);
         world.run_for(seconds * 1000 * MS);
         let (after, ways) = (world.traffic(), 2 * nodes as u64);
         let cpu = began.elapsed().as_micros() as u64 / nodes as u64 / seconds;

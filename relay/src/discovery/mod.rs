@@ -198,7 +198,7 @@ impl Discovery {
     }
 
     fn advance(&mut self, driver: Time) -> Time {
-        let (now, leap) = self.clock.advance(driver, self.due(), self.config.timers.hello);
+        let (now, leap) = self.clock.advance(driver, self.due(), self.config.timers.hello / 2);
         if let Some(leap) = leap {
             self.neighbours.forgive(now);
             self.out.push_back(Action::Note(Event::ClockLeapt { ms: leap / MS as i64 }));

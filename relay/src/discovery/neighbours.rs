@@ -33,6 +33,8 @@ pub(super) struct Neighbours {
     config: Config,
     key: u64,
     ports: BTreeMap<PortId, Port>,
+    /// When all ports send their next regular beacons: at the same time, so that the thread wakes once for all.
+    beat: Time,
     identities: Identities,
     said: Said,
     effects: Effects,
@@ -42,7 +44,7 @@ impl Neighbours {
     pub(super) fn new(config: Config) -> Self {
         let (ports, identities) = (BTreeMap::new(), Identities::default());
         let (key, said, effects) = (key_of(&config.id), Said::default(), Effects::default());
-        Self { config, key, ports, identities, said, effects }
+        Self { config, key, ports, beat: 0, identities, said, effects }
     }
 
     pub(super) fn take_effects(&mut self) -> Effects {
@@ -174,6 +176,12 @@ impl Neighbours {
                     let us = Heard { node: self.key, life: self.config.life, address: port.info.address };
                     port.hear(now, &self.config.timers, key, from, beacon, us);
                 }
+                let neighbour = port.adjacent.as_ref().is_some_and(|a| (a.node, a.remote) == (key, from));
+                // Whoever's beat comes sooner goes along with a neighbour's: a node that has just woken to hear speaks as well, and in a
+                // while all do so together. Twice the rate is the most that a neighbour can make of it.
+                if neighbour && self.beat <= now.saturating_add(self.config.timers.hello / 2) {
+                    self.beat = self.beat.min(now);
+                }
             }
         }
         self.settle(now);
@@ -232,15 +240,20 @@ impl Neighbours {
 
     pub(super) fn deadline(&self, now: Time) -> Time {
         let ports = self.ports.values().map(|port| port.deadline(&self.config.timers));
-        ports.min().unwrap_or(Time::MAX).min(self.identities.deadline(now))
+        let beat = if self.ports.values().any(|port| port.up) { self.beat } else { Time::MAX };
+        ports.min().unwrap_or(Time::MAX).min(beat).min(self.identities.deadline(now))
     }
 
     /// The next beacon that is to be sent now.
     pub(super) fn next_beacon(&mut self, now: Time, summary: Summary) -> Option<(PortId, To, Vec<u8>)> {
+        if now >= self.beat {
+            self.beat = now.saturating_add(self.config.timers.hello);
+            self.ports.values_mut().for_each(|port| port.beat(now));
+        }
         for (id, port) in &mut self.ports {
             let to = port.beacon_to();
             let twins = |key| self.identities.twins(now, key);
-            let Some((number, asks, heard)) = port.next_beacon(now, &self.config.timers, twins) else { continue };
+            let Some((number, asks, heard)) = port.next_beacon(now, twins) else { continue };
             let PortInfo { address, prefix, speed_mbps, mtu, rail, .. } = port.info;
             let Config { id: stable, name, life, features, .. } = &self.config;
             let (life, features) = (*life, *features);

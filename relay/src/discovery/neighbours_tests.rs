@@ -150,6 +150,29 @@ fn a_port_that_never_had_carrier_is_told_and_sends_nothing() {
 }
 
 #[test]
+fn who_hears_a_neighbour_shortly_before_its_own_beat_speaks_then_on_all_ports() {
+    let mut desk = Desk::new("10.0.0.1", 24);
+    desk.machine.on_port(desk.now, PortChange::Up(PortId(2), PortInfo::new("f1", ip("10.0.9.1"), 30)));
+    desk.hear(B);
+    desk.pass(10 * MS);
+    desk.beacons();
+    let beat = desk.machine.deadline(desk.now);
+    // given a neighbour that speaks more than half an interval before our beat, then we keep to it
+    desk.now = beat - 101 * MS;
+    desk.hear(B);
+    assert_eq!((desk.beacons(), desk.machine.deadline(desk.now)), (vec![], beat));
+    // when it speaks later than that, then we do as well, on both ports, and again an interval later
+    desk.pass(MS);
+    desk.hear(B);
+    assert_eq!(desk.beacons().len(), 2);
+    assert_eq!(desk.machine.deadline(desk.now), desk.now + 200 * MS);
+    // who is no neighbour moves nothing
+    desk.now += 150 * MS;
+    desk.hear(Says { at: "10.0.0.7", id: "id-z", ..B });
+    assert_eq!(desk.machine.beat, desk.now + 50 * MS);
+}
+
+#[test]
 fn a_port_without_carrier_has_no_neighbour_at_once() {
     let mut desk = Desk::new("10.0.0.1", 24);
     desk.hear(B);

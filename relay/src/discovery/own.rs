@@ -4,7 +4,7 @@
 //!
 //! An advertisement with our id that is newer than ours can only be of an earlier life, which is dead, or of another node. The dead do not
 //! answer: it is outbid, once. If the answer is outbid in turn, another node is alive. Then both advertise a conflict instead of their
-//! adjacencies, once a refresh, each outbidding the other, so that both go on to know; none is used until one falls silent.
+//! adjacencies, every few seconds, each outbidding the other, so that both go on to know; none is used until one falls silent.
 
 use super::advert::Version;
 use super::event::Event;
@@ -39,7 +39,7 @@ impl Own {
     }
 
     pub(super) fn deadline(&self) -> Time {
-        self.conflict.map_or(self.due, |last| self.due.min(last.saturating_add(self.timers.age)))
+        self.conflict.map_or(self.due, |last| self.due.min(last.saturating_add(self.timers.settled)))
     }
 
     /// What is advertised has changed. In conflict there is nothing to say but that, and it is said at its time.
@@ -63,7 +63,8 @@ impl Own {
     pub(super) fn issued(&mut self, now: Time, version: Version) {
         self.claim = version;
         self.issued = Some(now);
-        self.due = now.saturating_add(self.timers.refresh);
+        let next = if self.in_conflict() { self.timers.conflict } else { self.timers.refresh };
+        self.due = now.saturating_add(next);
     }
 
     /// An advertisement with our id came from elsewhere. `conflict` is what it says itself.
@@ -73,7 +74,7 @@ impl Own {
         }
         // Nobody sends out the number 0, so what comes next is newer than anything there is.
         self.claim = Version { incarnation: theirs.incarnation.wrapping_add(1), seq: 0, sum: u32::MAX };
-        let answered = self.outbid.replace(now).is_some_and(|at| now < at.saturating_add(self.timers.age));
+        let answered = self.outbid.replace(now).is_some_and(|at| now < at.saturating_add(self.timers.settled));
         if let Some(last) = &mut self.conflict {
             *last = now;
             return None;
@@ -87,10 +88,10 @@ impl Own {
         Some(Event::Outbid { incarnation: theirs.incarnation })
     }
 
-    /// Ends a conflict in which nothing was heard of the other node for as long as an advertisement lives.
+    /// Ends a conflict in which nothing was heard of the other node for so long that it must be gone.
     pub(super) fn on_time(&mut self, now: Time) -> Option<Event> {
         let last = self.conflict?;
-        if now < last.saturating_add(self.timers.age) {
+        if now < last.saturating_add(self.timers.settled) {
             return None;
         }
         (self.conflict, self.outbid) = (None, None);

@@ -47,9 +47,7 @@ pub(super) struct Port {
     pub(super) others: BTreeMap<(u64, Ipv4Addr), Other>,
     /// As it was told last.
     pub(super) adjacent: Option<Adjacent>,
-    /// When the next regular beacon goes out. Others do not put it off: each is one more chance where many are lost.
-    hello: Time,
-    /// When one goes out besides.
+    /// When the next beacon goes out, if not at the next beat of all ports.
     extra: Time,
     last_beacon: Option<Time>,
     number: u32,
@@ -67,8 +65,7 @@ impl Port {
             up: true,
             others: BTreeMap::new(),
             adjacent: None,
-            hello: now,
-            extra: Time::MAX,
+            extra: now,
             last_beacon: None,
             number: 0,
             asks: false,
@@ -117,6 +114,11 @@ impl Port {
         self.extra = self.extra.min(earliest.max(now));
     }
 
+    /// Sends a regular one, at a beat. Others do not put it off: each is one more chance where many are lost.
+    pub(super) fn beat(&mut self, now: Time) {
+        self.extra = now;
+    }
+
     /// Sends one soon, so that the neighbour learns what is held here.
     pub(super) fn repair(&mut self, now: Time, timers: &Timers) {
         self.extra = self.extra.min(now.saturating_add(timers.repair));
@@ -124,18 +126,9 @@ impl Port {
 
     /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is. Who is `refused` is not named: so he
     /// learns at once that he is no neighbour, which nobody else could tell him.
-    pub(super) fn next_beacon(
-        &mut self,
-        now: Time,
-        timers: &Timers,
-        refused: impl Fn(u64) -> bool,
-    ) -> Option<(u32, bool, Vec<Heard>)> {
-        if !self.up || now < self.hello.min(self.extra) {
+    pub(super) fn next_beacon(&mut self, now: Time, refused: impl Fn(u64) -> bool) -> Option<(u32, bool, Vec<Heard>)> {
+        if !self.up || now < self.extra {
             return None;
-        }
-        if now >= self.hello {
-            // All ports of a node at the same times, so that its thread wakes once for all.
-            self.hello = (now / timers.hello).saturating_add(1).saturating_mul(timers.hello);
         }
         self.extra = Time::MAX;
         self.number = self.number.wrapping_add(1);
@@ -223,7 +216,7 @@ impl Port {
             return Time::MAX;
         }
         let others = self.others.values().map(|other| other.ask.min(other.last.saturating_add(timers.dead)));
-        others.min().unwrap_or(Time::MAX).min(self.hello).min(self.extra)
+        others.min().unwrap_or(Time::MAX).min(self.extra)
     }
 
     /// No carrier: nobody is heard any more.
@@ -235,7 +228,7 @@ impl Port {
     /// Carrier again.
     pub(super) fn up_again(&mut self, now: Time) {
         self.up = true;
-        self.hello = now;
+        self.extra = now;
     }
 }
 

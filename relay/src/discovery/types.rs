@@ -96,6 +96,10 @@ pub struct Timers {
     pub refresh: Time,
     /// Age at which an advertisement is dropped; at most 65 s.
     pub age: Time,
+    /// Two nodes with one id: from one advertisement of the conflict to the next.
+    pub conflict: Time,
+    /// Silence of the other one after which the conflict is over, and within which a second answer makes one.
+    pub settled: Time,
     /// Shortest time between two advertisements of this node: what changes meanwhile goes out together.
     pub gap: Time,
     /// Shortest time between two beacons on a port.
@@ -112,8 +116,10 @@ impl Default for Timers {
             ask: 25 * MS,
             dead: 380 * MS,
             repair: 25 * MS,
-            refresh: 3000 * MS,
-            age: 10_000 * MS,
+            refresh: 9000 * MS,
+            age: 30_000 * MS,
+            conflict: 3000 * MS,
+            settled: 10_000 * MS,
             gap: 20 * MS,
             beacon_gap: 10 * MS,
             view_gap: 5 * MS,
