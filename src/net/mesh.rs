@@ -104,6 +104,11 @@ impl Known {
         longest.saturating_sub(2).clamp(1, 30) as u8
     }
 
+    /// Whether there is a route to the node with this key.
+    fn leads_to(&self, key: u64) -> bool {
+        self.topology.node_by_key(key).is_some_and(|to| self.router.distance(self.me, to).is_some())
+    }
+
     /// TCP port of the agent that relays for a job at a node; 0 is the one on the shared port. A job's own processes come before those of
     /// others, so that it does not end with another job; a daemon comes before both.
     pub(super) fn relay_port(&self, node: u64, job: u32, shared: u16) -> u16 {
@@ -180,6 +185,12 @@ impl Knowledge {
     /// Whether more may become known than now.
     pub(super) fn may_grow(&self) -> bool {
         self.declared.is_none() && self.mesh.is_some()
+    }
+
+    /// Whether there may yet be a way to the node with this key, that there is none to now: it may still be found, or a cable that the file
+    /// names may come back, as when a node's process of the last job has just ended and that of the next one begins.
+    pub(super) fn may_come(&self, key: u64) -> bool {
+        self.mesh.is_some() && self.declared.as_ref().is_none_or(|known| known.leads_to(key))
     }
 
     /// How the file is broken, if it says that this is to be refused; `None` while that is not known.
@@ -318,6 +329,20 @@ mod tests {
         // then routes go the other way round
         let known = Known::without(&file, &dark, &Seen::default());
         assert_eq!((hops(&known, "node1"), known.down), (Some(5), BTreeSet::from([ends])));
+    }
+
+    #[test]
+    fn what_the_file_has_a_route_to_may_come_back_and_nothing_else() {
+        // given a line, whose second cable was seen and is gone
+        let topology = Topology::from_shape(Shape::Line, 3, 1, &AddressPlan::default()).expect("a line");
+        let file = declared(&topology);
+        let whole = view(&topology, &[], &[]);
+        let seen = Seen { links: ends_of(&whole), nodes: whole.nodes.keys().copied().collect() };
+        let cut = Known::without(&file, &view(&topology, &[], &["node2"]), &seen);
+        // then now nothing leads to its end, but the file does: it is waited for; who is not in the file is not
+        let far = key_of("node2");
+        assert_eq!((cut.leads_to(far), file.leads_to(far)), (false, true));
+        assert!(cut.leads_to(key_of("node1")) && !file.leads_to(key_of("stranger")));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Node {
         }
         match self.relayed(handle, &peer, known.as_deref()) {
             // A route may come with the next view.
-            Err(_) if patient && self.knowledge.may_grow() => Ok(None),
+            Err(_) if patient && self.knowledge.may_come(handle.node) => Ok(None),
             way => way.map(Some),
         }
     }
