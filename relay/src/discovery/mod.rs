@@ -9,7 +9,8 @@
 //!                                           others' ──flooding──────▲
 //! ```
 //!
-//! Files: `bytes`, `beacon` and `advert` are what travels; `port`, `identity` and `neighbours` decide who is at the other end of a cable;
+//! Files: `bytes`, `beacon` and `advert` are what travels; `port`, `identity` and `neighbours` decide who is at the other end of a cable, and who on a
+//! declared switched segment;
 //! `own` when this node speaks of itself; `database` which of two advertisements holds; `view` what follows from all; `clock` is the
 //! machine's time and `said` keeps it from repeating itself. `docs/discovery.md` has the protocol.
 //!
@@ -33,12 +34,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
 pub use advert::{
-    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADVERT, MAX_AGENTS, MAX_DEVICE, MAX_PORTS, MAX_TEXT, NO_RANK, Version,
-    key_of,
+    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADJACENCIES, MAX_ADVERT, MAX_AGENTS, MAX_DEVICE, MAX_PORTS, MAX_TEXT,
+    NO_RANK, Version, key_of,
 };
 pub use beacon::{
-    Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, Summary,
-    VERSION, pack,
+    Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, MAX_NAMED,
+    Summary, VERSION, pack,
 };
 pub use bytes::WireError;
 pub use database::{Database, Offer};
@@ -130,8 +131,8 @@ impl Discovery {
 
     fn due(&self) -> Time {
         let look = if self.stale { self.look } else { Time::MAX };
-        let digests = self.behind.iter().map(|(port, _)| self.neighbours.digest_at(*port)).min().unwrap_or(Time::MAX);
-        look.min(digests)
+        let digests = self.behind.iter().map(|&(port, remote)| self.neighbours.digest_at(port, remote)).min();
+        look.min(digests.unwrap_or(Time::MAX))
             .min(self.neighbours.deadline(self.clock.now()).min(self.own.deadline()).min(self.database.deadline()))
     }
 
@@ -269,9 +270,9 @@ impl Discovery {
         // After the beacon, from which the neighbour may only learn that it is one.
         let Self { neighbours, database, out, behind, .. } = self;
         behind.retain(|&(port, remote)| {
-            let waits = neighbours.at(port, remote).is_some() && now < neighbours.digest_at(port);
+            let waits = neighbours.at(port, remote).is_some() && now < neighbours.digest_at(port, remote);
             if !waits && neighbours.at(port, remote).is_some() {
-                neighbours.digests(now, port);
+                neighbours.digests(now, port, remote);
                 let to = To::Address(remote);
                 let digests = database.digests().into_iter();
                 out.extend(digests.map(|digest| Action::Send { port, to, bytes: digest.encode() }));
