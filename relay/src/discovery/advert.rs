@@ -189,7 +189,8 @@ impl Advert {
         out.push(self.ports.len() as u8);
         for port in &self.ports {
             out.extend_from_slice(&port.address.octets());
-            out.extend_from_slice(&[port.prefix, u8::from(port.up) * CARRIER | u8::from(port.switched) * SWITCHED]);
+            let flags = (u8::from(port.up) * CARRIER) | (u8::from(port.switched) * SWITCHED);
+            out.extend_from_slice(&[port.prefix, flags]);
             out.extend_from_slice(&port.speed_mbps.to_le_bytes());
             out.extend_from_slice(&port.mtu.to_le_bytes());
             out.push(port.rail);

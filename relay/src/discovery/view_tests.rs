@@ -1,5 +1,7 @@
 //! Which links a set of advertisements makes, and what is left out of them.
 
+use mesh_routing::Policy;
+
 use super::*;
 use crate::discovery::advert::key_of;
 

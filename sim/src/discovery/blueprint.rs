@@ -23,8 +23,10 @@ pub(super) struct Blueprint {
     ports: Vec<Vec<(Ipv4Addr, u8)>>,
     /// The ports that each cable joins.
     cables: Vec<Vec<Place>>,
-    /// The ports that each switch joins, and that are declared to be on it.
+    /// The ports that each switch joins, and that are declared to be on it, but for those forgotten.
     switches: Vec<Vec<Place>>,
+    /// Ports of switches whose nodes take them for ports of cables.
+    forgotten: Vec<Place>,
 }
 
 impl Blueprint {
@@ -68,12 +70,13 @@ impl Blueprint {
         self.switches.push(ports);
     }
 
-    /// Does what people do wrong: copies an address, an id or a subnet, or puts cables where they do not belong.
+    /// Does what people do wrong: copies an address, an id or a subnet, puts cables where they do not belong, or does not tell a node of a switch.
     pub(super) fn err(&mut self, rng: &mut Rng) {
         let cables = self.cables.len() as u64;
         let (one, two) = (rng.below(cables) as usize, rng.below(cables) as usize);
         let ((a, port_a), (b, port_b)) = (self.cables[one][0], self.cables[two][1]);
-        match rng.below(6) {
+        let switch = self.switches.first().filter(|ports| ports.len() > 1).cloned().unwrap_or_default();
+        match rng.below(8) {
             0 => self.ports[b][port_b] = self.ports[a][port_a],
             1 => self.ids[b] = self.ids[a].clone(),
             2 => {
@@ -96,6 +99,11 @@ impl Blueprint {
                 self.cables[one].push((node, self.ports[node].len()));
                 self.ports[node].push((Ipv4Addr::from_bits((base.to_bits() & !255) + 250), prefix.min(24)));
             }
+            5 if !switch.is_empty() => self.forgotten.push(rng.pick(&switch)),
+            6 if !switch.is_empty() => {
+                let [(a, port_a), (b, port_b)] = [rng.pick(&switch), rng.pick(&switch)];
+                self.ports[b][port_b] = self.ports[a][port_a];
+            }
             _ => {
                 let (_, prefix) = &mut self.ports[a][port_a];
                 *prefix = rng.pick(&[16, 24, 29, 31]);
@@ -106,7 +114,8 @@ impl Blueprint {
     /// The cluster, not started.
     pub(super) fn build(self, seed: u64, weather: Weather) -> World {
         let mut world = World::new(seed, weather);
-        let on_switch: BTreeSet<Place> = self.switches.iter().flatten().copied().collect();
+        let mut on_switch: BTreeSet<Place> = self.switches.iter().flatten().copied().collect();
+        on_switch.retain(|place| !self.forgotten.contains(place));
         for (node, (id, ports)) in self.ids.into_iter().zip(self.ports).enumerate() {
             world.add_node(Config::new(id, format!("node{node}"), 1_000_000 + node as u64));
             for (port, (address, prefix)) in ports.into_iter().enumerate() {
