@@ -158,6 +158,22 @@ fn two_rails_and_a_chord_find_themselves() {
 }
 
 #[test]
+fn nodes_on_a_declared_switch_find_themselves() {
+    on_both_fabrics("switch", "--shape switch --nodes 4");
+    all_find_one_another("switches", "--shape switch --nodes 3 --rails 2", "");
+}
+
+#[test]
+fn a_switch_that_is_as_the_file_says_is_no_word() {
+    for fabric in fabrics() {
+        // given nodes on a switch that have the topology file, when they are compared, then nobody warns
+        let ran =
+            run(&format!("{fabric} --shape switch --nodes 4 --collective all-reduce --sizes 8K --idle 3")).ends(0);
+        assert!(ran.lines_with("mesh[W68]").is_empty() && ran.lines_with("mesh[W76]").is_empty(), "{}", ran.told());
+    }
+}
+
+#[test]
 fn prefix_lengths_of_any_kind_find_themselves() {
     let folder = Folder::new("prefix-files");
     for (name, prefixes) in [("p31", &[31; 4][..]), ("p24", &[24; 4][..]), ("mixed", &[31, 24, 30, 29, 31, 28][..])] {

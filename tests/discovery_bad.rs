@@ -19,3 +19,5 @@ mod datagrams;
 mod identities;
 #[path = "discovery_bad/lives.rs"]
 mod lives;
+#[path = "discovery_bad/switches.rs"]
+mod switches;

@@ -10,7 +10,7 @@ use mesh_link::netdev;
 use mesh_link::verbs::{DeviceError, DeviceSet, VerbsLimits, survey};
 use mesh_relay::code;
 use mesh_relay::discovery::PortInfo;
-use mesh_routing::Port;
+use mesh_routing::{Port, Subnet};
 use tracing::{info, warn};
 
 use super::NetError;
@@ -129,8 +129,14 @@ pub(super) fn tell(node: &str, backend: &Backend, expected: &[Port]) {
     }
 }
 
-/// The ports as other nodes are told of them: labels and expectations of the file, or what the devices and interfaces say.
-pub(super) fn describe(ports: &[(Ipv4Addr, u8)], backend: &Backend, declared: &[Port]) -> Vec<PortInfo> {
+/// The ports as other nodes are told of them: labels and expectations of the file, or what the devices and interfaces say; and whether they are
+/// on one of the declared switched segments.
+pub(super) fn describe(
+    ports: &[(Ipv4Addr, u8)],
+    backend: &Backend,
+    declared: &[Port],
+    switches: &[Subnet],
+) -> Vec<PortInfo> {
     let found = netdev::addresses().unwrap_or_default();
     let describe = |&(address, prefix): &(Ipv4Addr, u8)| {
         let rdma = match backend {
@@ -143,7 +149,8 @@ pub(super) fn describe(ports: &[(Ipv4Addr, u8)], backend: &Backend, declared: &[
         let facts = netdev.map(|netdev| netdev::facts(&netdev)).unwrap_or_default();
         // A port of an RDMA device may be slower than its interface says.
         let speed_mbps = rdma.map(|port| port.speed_mbps).filter(|speed| *speed > 0).unwrap_or(facts.speed_mbps);
-        PortInfo { speed_mbps, mtu: facts.mtu, ..PortInfo::new(device, address, prefix) }
+        let switched = Subnet::of(address, prefix).is_some_and(|subnet| switches.contains(&subnet));
+        PortInfo { speed_mbps, mtu: facts.mtu, switched, ..PortInfo::new(device, address, prefix) }
     };
     ports.iter().map(describe).collect()
 }

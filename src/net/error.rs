@@ -38,6 +38,9 @@ pub(crate) enum NetError {
     /// A port that was named is none.
     #[error("mesh[E89] NCCL_MESH_PORTS: {word:?} is no port: {why}")]
     Ports { word: String, why: &'static str },
+    /// A switched segment that was named is none.
+    #[error("mesh[E91] NCCL_MESH_SWITCHES: {word:?} is no subnet: {why}")]
+    Switches { word: String, why: String },
     /// What is found differs from the topology file, whose policy refuses that.
     #[error(
         "mesh[E09] node {node}: the topology file says differences = \"refuse\", and what is found differs: {how}; correct the cabling or the \
@@ -130,6 +133,7 @@ impl NetError {
             | Self::SharedSubnet { .. }
             | Self::Pin { .. }
             | Self::Ports { .. }
+            | Self::Switches { .. }
             | Self::Differs { .. }
             | Self::NoPorts => NcclResult::SystemError,
             Self::Handle { .. } | Self::Version { .. } | Self::OtherTopology { .. } | Self::TooLarge { .. } => {

@@ -1,10 +1,11 @@
-//! Who this host is: its name, its id and its ports, from the topology file, from settings, or from the host itself.
+//! Who this host is: its name, its id, its ports and which of them are switched, from the topology file, from settings, or from the host itself.
 //!
 //! At the start of the node only.
 
 use std::net::Ipv4Addr;
 
 use mesh_link::netdev;
+use mesh_routing::Subnet;
 
 use tracing::info;
 
@@ -19,6 +20,8 @@ pub(super) struct Spec {
     pub(super) id: String,
     pub(super) relay: bool,
     pub(super) ports: Vec<(Ipv4Addr, u8)>,
+    /// Subnets that are declared to be switched segments.
+    pub(super) switches: Vec<Subnet>,
     pub(super) control: Vec<Ipv4Addr>,
 }
 
@@ -35,6 +38,7 @@ impl Spec {
             id: node.stable_id.clone(),
             relay: node.relay,
             ports: node.ports.iter().map(|p| (p.address, p.prefix)).collect(),
+            switches: known.topology.switches().to_vec(),
             control: node.control.into_iter().collect(),
         };
         // Where all nodes are on one host, the other end of a cable is an interface of it too.
@@ -51,6 +55,7 @@ impl Spec {
             Some(text) => ports_named(text, found)?,
             None => found.iter().filter(|a| !a.address.is_loopback()).map(|a| (a.address, a.prefix)).collect(),
         };
+        let switches = settings.switches.as_deref().map_or(Ok(Vec::new()), switches_named)?;
         if ports.is_empty() {
             return Err(NetError::NoPorts);
         }
@@ -62,7 +67,7 @@ impl Spec {
         }
         // What was named is meant, whatever it is.
         let ports = if settings.ports.is_some() { ports } else { devices::usable(settings, &name, found, ports)? };
-        Ok(Self { name, id, relay: settings.relay, ports, control: Vec::new() })
+        Ok(Self { name, id, relay: settings.relay, ports, switches, control: Vec::new() })
     }
 }
 
@@ -102,6 +107,25 @@ pub(super) fn ports_named(text: &str, found: &[netdev::Address]) -> Result<Vec<(
         }
     }
     Ok(ports)
+}
+
+/// The subnets that `NCCL_MESH_SWITCHES` names.
+pub(super) fn switches_named(text: &str) -> Result<Vec<Subnet>, NetError> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let named = |word: &str| switch_named(word).map_err(|why| NetError::Switches { word: word.to_owned(), why });
+    words.map(named).collect()
+}
+
+fn switch_named(word: &str) -> Result<Subnet, String> {
+    let form = || "write a subnet as a.b.c.d/len, such as 10.10.0.0/24".to_owned();
+    let (address, prefix) = word.split_once('/').ok_or_else(form)?;
+    let address: Ipv4Addr = address.parse().map_err(|_| form())?;
+    let subnet = prefix.parse().ok().and_then(|prefix| Subnet::of(address, prefix));
+    let subnet = subnet.ok_or("its prefix length is not from 1 to 31")?;
+    if subnet.network() != address {
+        return Err(format!("it is an address within {subnet}; write that"));
+    }
+    Ok(subnet)
 }
 
 fn port_named(word: &str, found: &[netdev::Address]) -> Result<Vec<(Ipv4Addr, u8)>, &'static str> {
@@ -159,6 +183,27 @@ mod tests {
         {
             let error = ports_named(text, &found()).expect_err(text).to_string();
             assert!(error.starts_with("mesh[E89]") && error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn switched_segments_are_named_by_their_subnets() {
+        let texts = |text| switches_named(text).expect("sound").iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts("10.200.0.0/24, 10.201.0.0/16,"), ["10.200.0.0/24", "10.201.0.0/16"]);
+        assert_eq!(texts(" , "), [""; 0]);
+        // what is none is refused with the word, and with what to write
+        for (text, word, remedy) in [
+            ("10.0.0.0/24,f0", "f0", "a.b.c.d/len"),
+            ("10.0.0.0", "10.0.0.0", "a.b.c.d/len"),
+            ("10.0.0/24", "10.0.0/24", "a.b.c.d/len"),
+            ("10.0.0.1/24", "10.0.0.1/24", "within 10.0.0.0/24"),
+            ("10.0.0.0/32", "10.0.0.0/32", "from 1 to 31"),
+            ("0.0.0.0/0", "0.0.0.0/0", "from 1 to 31"),
+            ("10.0.0.0/x", "10.0.0.0/x", "from 1 to 31"),
+        ] {
+            let error = switches_named(text).expect_err(text).to_string();
+            assert!(error.starts_with("mesh[E91] NCCL_MESH_SWITCHES"), "{error}");
+            assert!(error.contains(&format!("{word:?}")) && error.contains(remedy), "{error}");
         }
     }
 

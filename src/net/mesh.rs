@@ -69,7 +69,11 @@ impl Known {
     fn found(view: &View, key: u64) -> Option<Self> {
         let (topology, _) = view.topology(Policy::default());
         let me = topology.node_by_key(key)?;
-        let router = Router::new(&topology);
+        // On a switched segment two may not hear each other: they go by a third.
+        let router = match view.lacking(&topology) {
+            none if none.is_empty() => Router::new(&topology),
+            lacking => Router::avoiding(&topology, &lacking, &[]),
+        };
         Some(Self { topology, router, me, hash: 0, down: BTreeSet::new(), agents: agents(view) })
     }
 
@@ -248,6 +252,7 @@ mod tests {
                 address: port.address,
                 prefix: port.prefix,
                 up: true,
+                switched: topology.switches().iter().any(|subnet| subnet.contains(port.address)),
                 speed_mbps: 0,
                 mtu: 0,
                 rail: 0,
@@ -356,6 +361,29 @@ mod tests {
         assert_eq!(hops(&Known::without(&file, &whole, &seen), "node2"), Some(2));
         let known = Known::without(&file, &view(&topology, &[], &["node1"]), &seen);
         assert_eq!(hops(&known, "node2"), Some(4));
+    }
+
+    #[test]
+    fn on_a_switched_segment_who_does_not_hear_another_reaches_it_by_a_third() {
+        let topology = Topology::from_shape(Shape::Switch, 4, 1, &AddressPlan::default()).expect("a switch");
+        let pair = ["node0", "node1"].map(|name| {
+            let node = topology.node_by_name(name).expect("it is there");
+            topology.node(node).ports[0].address
+        });
+        // given all hear one another, then the topology is the one that was declared, and all are one hop away
+        let known = Known::found(&view(&topology, &[], &[]), key_of("node0")).expect("it is there");
+        assert_eq!((known.topology.to_toml(), hops(&known, "node1")), (topology.to_toml(), Some(1)));
+        // given two that do not, then these go over another, with a file and without
+        let partly = view(&topology, &[pair], &[]);
+        let known = Known::found(&partly, key_of("node0")).expect("it is there");
+        assert_eq!((known.topology.switches(), hops(&known, "node1")), (topology.switches(), Some(2)));
+        let mut seen = Seen::default();
+        seen.links.extend(ends_of(&view(&topology, &[], &[])));
+        let known = Known::without(&declared(&topology), &partly, &seen);
+        assert_eq!(
+            (hops(&known, "node1"), hops(&known, "node2"), known.down),
+            (Some(2), Some(1), BTreeSet::from([pair]))
+        );
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Node {
         known: Option<Arc<Known>>,
         traffic_class: Option<u8>,
     ) -> Result<Self, NetError> {
-        let Spec { name, id, relay, ports, control } = spec;
+        let Spec { name, id, relay, ports, switches, control } = spec;
         let key = key_of(&id);
         // Devices come first: what they lack is the better reason, where an address cannot be listened on either.
         let addresses: Vec<_> = ports.iter().map(|port| port.0).collect();
@@ -160,7 +160,7 @@ impl Node {
                     relay,
                     daemon: DAEMON.load(Ordering::Relaxed),
                     looks_only: false,
-                    ports: devices::describe(&ports, &backend, declared.unwrap_or_default()),
+                    ports: devices::describe(&ports, &backend, declared.unwrap_or_default(), &switches),
                     port: settings.port,
                     job,
                     rank,

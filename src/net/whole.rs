@@ -75,7 +75,7 @@ pub fn look(limit: Duration) -> Result<Found, String> {
         relay: false,
         daemon: false,
         looks_only: true,
-        ports: devices::describe(&spec.ports, &backend, declared.unwrap_or_default()),
+        ports: devices::describe(&spec.ports, &backend, declared.unwrap_or_default(), &spec.switches),
         port: settings.port,
         job: 0,
         rank: NO_RANK,

@@ -131,6 +131,7 @@ impl Settings {
             topology: None,
             node: None,
             ports: None,
+            switches: None,
             discovery: true,
             relay: true,
             cluster: None,

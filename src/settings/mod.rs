@@ -57,6 +57,8 @@ pub struct Settings {
     pub node: Option<String>,
     /// `PORTS`: ports of this node; otherwise those of the topology, or all that links can use.
     pub ports: Option<String>,
+    /// `SWITCHES`: subnets that are switched segments, where no topology file says so.
+    pub switches: Option<String>,
     /// `DISCOVERY`: whether neighbours are looked for.
     pub discovery: bool,
     /// `RELAY`: whether traffic of others may pass.

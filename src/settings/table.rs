@@ -107,6 +107,9 @@ static TABLE: &[Setting] = &[
     row!("PORTS", Kind::Text, "", "", "agent", ports, Value::Text(t) => Some(t),
         "Ports of this node, with commas: addresses or interfaces, an address with its prefix length if no interface has it \
          (10.0.0.1/30). Unset: those of the topology file, or all that links can use."),
+    row!("SWITCHES", Kind::Text, "", "", "agent", switches, Value::Text(t) => Some(t),
+        "Subnets that are switched segments, with commas (10.10.0.0/24): any two ports there are neighbours. The same on all nodes. A \
+         topology file says so itself ([[switch]]). Unset: none, every port is at a cable."),
     row!("DISCOVERY", Kind::Switch, "1", "", "agent", discovery, Value::Switch(b) => b,
         "0: does not look for neighbours. Without a topology file only neighbours can be reached then."),
     row!("RELAY", Kind::Switch, "1", "", "agent", relay, Value::Switch(b) => b,

@@ -30,10 +30,12 @@ fn a_link_with_three_ends_is_left_out_and_collectives_go_by_the_others() {
         if fabric.contains(&"--netns") && !may() {
             continue;
         }
-        // when a collective runs among nodes that find one another
+        // when a collective runs among nodes that find one another, and are not told of the switch
         let (plugin, file) = (plugin_file(), file.to_string_lossy().into_owned());
         let mut words = vec!["sim", "run", "--plugin", plugin.to_str().expect("plain"), "--topology", &file];
-        words.extend("--discover --collective all-reduce --sizes 4,64K --idle 1 --json".split(' '));
+        words.extend(
+            "--discover --env NCCL_MESH_SWITCHES= --collective all-reduce --sizes 4,64K --idle 1 --json".split(' '),
+        );
         words.extend(fabric);
         let ran = nccl_mesh_with(&words, &[], Duration::from_secs(60)).leaves_nothing().ends(0);
         // then it goes by the ring alone, over the cables between neighbours

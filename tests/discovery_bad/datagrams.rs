@@ -119,7 +119,7 @@ fn another_version_is_told_with_both_numbers() {
     }
     // then that is one line, with what to do
     scene.a.says("mesh[W62]");
-    scene.a.said_once("mesh[W62]", &[SPARE[1], "version 7", "this node 1", "the same build on all nodes"]);
+    scene.a.said_once("mesh[W62]", &[SPARE[1], "version 7", "this node 2", "the same build on all nodes"]);
     scene.ends_as_before(&["mesh[W62]"]);
 }
 

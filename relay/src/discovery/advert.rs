@@ -13,8 +13,10 @@ use crate::reader::Reader;
 pub const MAX_TEXT: usize = 64;
 /// Longest label of a device, in bytes.
 pub const MAX_DEVICE: usize = 24;
-/// Most ports of a node, and so most adjacencies: a port has one at most.
+/// Most ports of a node.
 pub const MAX_PORTS: usize = 16;
+/// Most adjacencies of a node: one for each port at a cable, the rest for neighbours on switched segments.
+pub const MAX_ADJACENCIES: usize = 32;
 /// Most processes of jobs that a node tells of.
 pub const MAX_AGENTS: usize = 8;
 /// Longest encoded advertisement, in bytes: any advertisement fits into one datagram.
@@ -24,12 +26,17 @@ pub const MAX_ADVERT: usize = 2 * (1 + MAX_TEXT)
     + 1
     + 4
     + (1 + MAX_PORTS * (16 + MAX_DEVICE))
-    + (1 + MAX_PORTS * 16)
+    + (1 + MAX_ADJACENCIES * 16)
     + (1 + MAX_AGENTS * 8);
+
+const _: () = assert!(MAX_PORTS <= MAX_ADJACENCIES, "each cable has a place");
 
 const RELAY: u8 = 1;
 const CONFLICT: u8 = 2;
 const DAEMON: u8 = 4;
+
+const CARRIER: u8 = 1;
+const SWITCHED: u8 = 2;
 
 /// How new an advertisement is. Compared with [`newer_than`](Self::newer_than) alone: numbers may wrap, so this is no order of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +83,8 @@ pub struct AdvertPort {
     pub prefix: u8,
     /// Whether it has carrier.
     pub up: bool,
+    /// Whether its subnet is declared to be a switched segment.
+    pub switched: bool,
     /// Speed in Mbit/s, 0 if not known.
     pub speed_mbps: u32,
     /// MTU in bytes, 0 if not known.
@@ -132,7 +141,7 @@ pub struct Advert {
     pub features: u32,
     /// Its ports by address, each address once.
     pub ports: Vec<AdvertPort>,
-    /// Its adjacencies by own port, one a port at most.
+    /// Its adjacencies in order, each once; a port that is not on a switched segment has one at most.
     pub adjacencies: Vec<Adjacency>,
     /// Its processes of jobs, in order, each once.
     pub agents: Vec<AgentAt>,
@@ -180,7 +189,8 @@ impl Advert {
         out.push(self.ports.len() as u8);
         for port in &self.ports {
             out.extend_from_slice(&port.address.octets());
-            out.extend_from_slice(&[port.prefix, u8::from(port.up)]);
+            let flags = (u8::from(port.up) * CARRIER) | (u8::from(port.switched) * SWITCHED);
+            out.extend_from_slice(&[port.prefix, flags]);
             out.extend_from_slice(&port.speed_mbps.to_le_bytes());
             out.extend_from_slice(&port.mtu.to_le_bytes());
             out.push(port.rail);
@@ -229,10 +239,15 @@ impl Advert {
             ports.push(port);
         }
         let mut adjacencies: Vec<Adjacency> = Vec::new();
-        for _ in 0..r.count("adjacencies", MAX_PORTS)? {
+        for _ in 0..r.count("adjacencies", MAX_ADJACENCIES)? {
             let adjacency = Adjacency { local: r.address()?, node: r.u64()?, remote: r.address()? };
-            let follows = adjacencies.last().is_none_or(|last| last.local < adjacency.local);
-            if !follows || !ports.iter().any(|port| port.address == adjacency.local) {
+            let port = ports.iter().find(|port| port.address == adjacency.local);
+            let follows = |port: &AdvertPort| match adjacencies.last() {
+                Some(last) if port.switched => *last < adjacency,
+                Some(last) => last.local < adjacency.local,
+                None => true,
+            };
+            if !port.is_some_and(follows) {
                 return Err(WireError::Order { field: "adjacencies" });
             }
             adjacencies.push(adjacency);
@@ -252,14 +267,15 @@ impl Advert {
 }
 
 fn decode_port(r: &mut Reader<'_>) -> Result<AdvertPort, WireError> {
-    let (address, prefix, up) = (r.address()?, r.u8()?, r.u8()?);
+    let (address, prefix, carrier) = (r.address()?, r.u8()?, r.u8()?);
     if port_subnet(address, prefix).is_none() {
         return Err(WireError::Port { address, prefix });
     }
-    bound("carrier", up.into(), 1)?;
+    bound("carrier", carrier.into(), (CARRIER | SWITCHED).into())?;
+    let (up, switched) = (carrier & CARRIER != 0, carrier & SWITCHED != 0);
     let (speed_mbps, mtu, rail) = (r.u32()?, r.u32()?, r.u8()?);
     let device = r.text("device", MAX_DEVICE, true)?.to_owned();
-    Ok(AdvertPort { address, prefix, up: up == 1, speed_mbps, mtu, rail, device })
+    Ok(AdvertPort { address, prefix, up, switched, speed_mbps, mtu, rail, device })
 }
 
 /// A sum over bytes that differs when they do, except by chance or intent.

@@ -9,28 +9,34 @@
 
 use std::net::Ipv4Addr;
 
-use super::advert::{MAX_ADVERT, MAX_TEXT, Version, port_subnet};
+use super::advert::{MAX_ADJACENCIES, MAX_ADVERT, MAX_TEXT, Version, port_subnet};
 use super::bytes::{WireError, bound, put_text};
 use crate::reader::Reader;
 
 /// First word of every datagram: `MSHD` in ASCII.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"MSHD");
-/// Version of everything in discovery's datagrams.
-pub const VERSION: u16 = 1;
+/// Version of everything in discovery's datagrams. 2: switched segments.
+pub const VERSION: u16 = 2;
 /// Longest datagram, in bytes: fits every MTU that Ethernet has.
 pub const MAX_DATAGRAM: usize = 1400;
-/// Most neighbours that a beacon names. A cable has one; more are told so that all ends learn of the fault.
+/// Most neighbours that are remembered and named on a cable. It has one; more are told so that all ends learn of the fault.
 pub const MAX_HEARD: usize = 4;
+/// Most neighbours that a beacon names: as many as a node on a switched segment can advertise.
+pub const MAX_NAMED: usize = MAX_ADJACENCIES;
 /// Most entries of a digest.
 pub const MAX_ENTRIES: usize = (MAX_DATAGRAM - HEAD - 17) / ENTRY;
 
 const HEAD: usize = 7;
 const ENTRY: usize = 24;
+/// Of a beacon all but its texts and whom it names.
+const FIELDS: usize = 48;
+const NAMED: usize = 20;
 const BEACON: u8 = 1;
 const DIGEST: u8 = 2;
 const ADVERTS: u8 = 3;
 
 const _: () = assert!(MAX_ADVERT + HEAD + 4 <= MAX_DATAGRAM, "any advertisement fits into a datagram");
+const _: () = assert!(HEAD + 2 * (1 + MAX_TEXT) + FIELDS + MAX_NAMED * NAMED <= MAX_DATAGRAM, "any beacon fits");
 const _: () = assert!(MAX_ENTRIES <= u8::MAX as usize, "a byte counts them");
 
 /// Whom a node hears on a link.
@@ -160,7 +166,7 @@ fn head(kind: u8, capacity: usize) -> Vec<u8> {
 }
 
 impl Beacon<'_> {
-    /// As a datagram. Texts must be within [`MAX_TEXT`]; of `heard` the first [`MAX_HEARD`] are told.
+    /// As a datagram. Texts must be within [`MAX_TEXT`]; of `heard` the first [`MAX_NAMED`] are told.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = head(BEACON, 256);
         put_text(&mut out, self.id);
@@ -175,8 +181,8 @@ impl Beacon<'_> {
         out.extend_from_slice(&[self.rail, u8::from(self.asks)]);
         out.extend_from_slice(&self.summary.count.to_le_bytes());
         out.extend_from_slice(&self.summary.hash.to_le_bytes());
-        out.push(self.heard.len().min(MAX_HEARD) as u8);
-        for heard in self.heard.iter().take(MAX_HEARD) {
+        out.push(self.heard.len().min(MAX_NAMED) as u8);
+        for heard in self.heard.iter().take(MAX_NAMED) {
             out.extend_from_slice(&heard.node.to_le_bytes());
             out.extend_from_slice(&heard.life.to_le_bytes());
             out.extend_from_slice(&heard.address.octets());
@@ -196,7 +202,7 @@ fn decode_beacon<'a>(r: &mut Reader<'a>) -> Result<Beacon<'a>, WireError> {
     bound("flags", asks.into(), 1)?;
     let summary = Summary { count: r.u64()?, hash: r.u64()? };
     let mut heard = Vec::new();
-    for _ in 0..r.count("neighbours heard", MAX_HEARD)? {
+    for _ in 0..r.count("neighbours heard", MAX_NAMED)? {
         heard.push(Heard { node: r.u64()?, life: r.u64()?, address: r.address()? });
     }
     let asks = asks == 1;

@@ -3,7 +3,9 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::discovery::advert::{Adjacency, Advert, AdvertPort, AgentAt, MAX_AGENTS, MAX_DEVICE, MAX_PORTS};
+use crate::discovery::advert::{
+    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADJACENCIES, MAX_AGENTS, MAX_DEVICE, MAX_PORTS,
+};
 
 fn beacon() -> Beacon<'static> {
     let heard = Heard { node: 7, life: 8, address: Ipv4Addr::new(10, 0, 0, 2) };
@@ -31,13 +33,18 @@ fn largest() -> Advert {
             address: Ipv4Addr::new(10, 0, n, 1),
             prefix: 31,
             up: true,
+            // the first is on a segment, with as many neighbours as there can be beside those of the cables
+            switched: n == 0,
             speed_mbps: u32::MAX,
             mtu: u32::MAX,
             rail: 255,
             device: "x".repeat(MAX_DEVICE),
         })
         .collect();
-    let adjacency = |port: &AdvertPort| Adjacency { local: port.address, node: u64::MAX, remote: port.address };
+    let adjacency =
+        |(local, node): (Ipv4Addr, u64)| Adjacency { local, node: u64::MAX - 99 + node, remote: ports[15].address };
+    let segment = (0..1 + (MAX_ADJACENCIES - MAX_PORTS) as u64).map(|n| (ports[0].address, n));
+    let adjacencies = segment.chain(ports[1..].iter().map(|port| (port.address, 99))).map(adjacency).collect();
     Advert {
         id: "i".repeat(MAX_TEXT),
         name: "n".repeat(MAX_TEXT),
@@ -47,7 +54,7 @@ fn largest() -> Advert {
         conflict: true,
         daemon: true,
         features: u32::MAX,
-        adjacencies: ports.iter().map(adjacency).collect(),
+        adjacencies,
         ports,
         agents: (0..MAX_AGENTS as u16).map(|n| AgentAt { port: u16::MAX - 7 + n, job: u32::MAX, rank: n }).collect(),
     }
@@ -86,7 +93,13 @@ fn the_largest_of_all_kinds_fit_into_a_datagram() {
         .map(|origin| DigestEntry { origin, version: Version { incarnation: 1, seq: 1, sum: 1 } })
         .collect();
     let digest = Digest { first: 0, last: u64::MAX, entries }.encode();
-    let full = Beacon { heard: vec![beacon().heard[0]; MAX_HEARD + 3], ..beacon() }.encode();
+    let full = Beacon {
+        id: &"i".repeat(MAX_TEXT),
+        name: &"n".repeat(MAX_TEXT),
+        heard: vec![beacon().heard[0]; MAX_NAMED + 3],
+        ..beacon()
+    }
+    .encode();
     for datagram in datagrams.iter().chain([&digest, &full]) {
         assert!(datagram.len() <= MAX_DATAGRAM);
         assert!(Datagram::decode(datagram).is_ok());
@@ -115,9 +128,9 @@ fn every_shorter_and_every_longer_datagram_is_refused() {
 #[test]
 fn other_programs_other_versions_and_other_kinds_are_told_apart() {
     let mut bytes = beacon().encode();
-    bytes[4] = 2;
-    assert_eq!(Datagram::decode(&bytes), Err(WireError::Version { theirs: 2, ours: VERSION }));
-    (bytes[4], bytes[6]) = (1, 9);
+    bytes[4] = 1;
+    assert_eq!(Datagram::decode(&bytes), Err(WireError::Version { theirs: 1, ours: VERSION }));
+    (bytes[4], bytes[6]) = (2, 9);
     assert_eq!(Datagram::decode(&bytes), Err(WireError::Kind { kind: 9 }));
     bytes[0] = 0;
     assert!(matches!(Datagram::decode(&bytes), Err(WireError::Magic { .. })));
@@ -147,8 +160,32 @@ fn fields_that_nobody_writes_are_refused() {
     twice.adjacencies[1] = twice.adjacencies[0];
     assert_eq!(Advert::decode(&twice.encode()), Err(WireError::Order { field: "adjacencies" }));
     let mut strange = largest();
-    strange.adjacencies[15].local = Ipv4Addr::new(11, 0, 0, 1);
+    strange.adjacencies[31].local = Ipv4Addr::new(11, 0, 0, 1);
     assert_eq!(Advert::decode(&strange.encode()), Err(WireError::Order { field: "adjacencies" }));
+    // two adjacencies of a port that is on no segment, though each once
+    let mut crowded = largest();
+    crowded.ports[0].switched = false;
+    assert_eq!(Advert::decode(&crowded.encode()), Err(WireError::Order { field: "adjacencies" }));
+    // more adjacencies, or names in a beacon, than may be
+    let mut one_more = largest();
+    one_more.adjacencies.insert(0, Adjacency { node: 0, ..one_more.adjacencies[0] });
+    assert!(matches!(Advert::decode(&one_more.encode()), Err(WireError::Bounds { .. })));
+    let named = |count: u8| {
+        let mut bytes = Beacon { heard: vec![beacon().heard[0]; MAX_NAMED], ..beacon() }.encode();
+        let at = bytes.len() - 20 * MAX_NAMED - 1;
+        bytes[at] = count;
+        bytes.extend([0; 20].repeat(usize::from(count) - MAX_NAMED));
+        Datagram::decode(&bytes).map(|_| ())
+    };
+    assert_eq!(named(MAX_NAMED as u8), Ok(()));
+    assert!(matches!(named(MAX_NAMED as u8 + 1), Err(WireError::Bounds { field: "neighbours heard", .. })));
+    // a carrier byte with a bit that means nothing
+    let small = Advert { adjacencies: Vec::new(), ports: largest().ports[..1].to_vec(), ..largest() };
+    let mut bytes = small.encode();
+    let at = 2 * (1 + MAX_TEXT) + 17 + 1 + 5;
+    assert_eq!(bytes[at], 3, "carrier, on a segment");
+    bytes[at] = 4;
+    assert!(matches!(Advert::decode(&bytes), Err(WireError::Bounds { field: "carrier", .. })));
     let entry = |origin| DigestEntry { origin, version: Version { incarnation: 1, seq: 2, sum: 3 } };
     for entries in [vec![entry(5), entry(5)], vec![entry(11)], vec![entry(3)]] {
         let bytes = Digest { first: 4, last: 10, entries }.encode();

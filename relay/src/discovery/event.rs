@@ -21,8 +21,12 @@ pub enum Down {
     Restarted,
     /// Another neighbour is heard on the same link.
     ThreeEnds,
+    /// Another node is heard with its address.
+    AddressTwice,
     /// Another node with the same id is heard.
     SameId,
+    /// A cable has come, and needs its place among what can be advertised.
+    NoRoom,
 }
 
 /// Why a port is not used.
@@ -142,6 +146,28 @@ pub enum Event {
         /// Another's.
         two: (Ipv4Addr, String),
     },
+    /// Two nodes with one address on a switched segment.
+    AddressTwice {
+        /// Our port.
+        local: Ipv4Addr,
+        /// Their address.
+        address: Ipv4Addr,
+        /// The name of one.
+        one: String,
+        /// The name of the other.
+        two: String,
+    },
+    /// More neighbours on switched segments than can be advertised.
+    NoRoom {
+        /// Our port.
+        local: Ipv4Addr,
+        /// The port of one that is left out.
+        remote: Ipv4Addr,
+        /// Its name.
+        node: String,
+        /// How many can be advertised.
+        limit: usize,
+    },
     /// An advertisement that does not fit into the memory allowed.
     DatabaseFull {
         /// Nodes allowed.
@@ -186,6 +212,8 @@ impl Event {
             Self::AddressTaken { node, .. } => node.clear(),
             Self::SameId { id, node, other, .. } => [id, node, other].into_iter().for_each(String::clear),
             Self::ThreeEnds { one, two, .. } => (*one, *two) = (nobody.clone(), nobody),
+            Self::AddressTwice { one, two, .. } => [one, two].into_iter().for_each(String::clear),
+            Self::NoRoom { remote, node, .. } => (*remote, *node) = nobody,
             Self::DatabaseFull { node, .. } => *node = 0,
             _ => {}
         }
@@ -201,7 +229,9 @@ impl fmt::Display for Down {
             Self::OneWay => "it does not take this node for its neighbour",
             Self::Restarted => "it has started anew",
             Self::ThreeEnds => "another node is heard on the same link",
+            Self::AddressTwice => "another node is heard with its address",
             Self::SameId => "two nodes have its id",
+            Self::NoRoom => "a cable needs its place among the neighbours that can be advertised",
         })
     }
 }
@@ -238,8 +268,20 @@ impl fmt::Display for Event {
             }
             Self::ThreeEnds { local, one, two } => write!(
                 f,
-                "{local}: both {} at {} and {} at {} are on this link; a cable has two ends",
+                "{local}: both {} at {} and {} at {} are on this link; a cable has two ends (a switch is to be declared: [[switch]] in the \
+                 topology file, or NCCL_MESH_SWITCHES)",
                 one.1, one.0, two.1, two.0
+            ),
+            Self::AddressTwice { local, address, one, two } => {
+                write!(
+                    f,
+                    "{local}: both {one} and {two} use {address}; neither is used; give each port its own address"
+                )
+            }
+            Self::NoRoom { local, remote, node, limit } => write!(
+                f,
+                "{local}: {node} at {remote} is no neighbour, and others may not be: a node can advertise {limit}, one a cable and the rest on \
+                 switched segments; it is reached over others"
             ),
             Self::DatabaseFull { limit, node } => {
                 write!(f, "node {node:016x} is left out: more than {limit} nodes advertise themselves")

@@ -9,9 +9,10 @@
 //!                                           others' ──flooding──────▲
 //! ```
 //!
-//! Files: `bytes`, `beacon` and `advert` are what travels; `port`, `identity` and `neighbours` decide who is at the other end of a cable;
-//! `own` when this node speaks of itself; `database` which of two advertisements holds; `view` what follows from all; `clock` is the
-//! machine's time and `said` keeps it from repeating itself. `docs/discovery.md` has the protocol.
+//! Files: `bytes`, `beacon` and `advert` are what travels; `port`, `identity` and `neighbours` decide who is at the other end of a cable, and
+//! who on a declared switched segment; `own` when this node speaks of itself; `database` which of two advertisements holds; `view` what follows
+//! from all, and `topology` what that is for routes; `clock` is the machine's time and `said` keeps it from repeating itself.
+//! `docs/discovery.md` has the protocol.
 //!
 //! All maps are ordered, so that the same inputs give the same outputs in the same order, on every run.
 
@@ -26,6 +27,7 @@ mod neighbours;
 mod own;
 mod port;
 mod said;
+mod topology;
 mod types;
 mod view;
 
@@ -33,12 +35,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
 pub use advert::{
-    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADVERT, MAX_AGENTS, MAX_DEVICE, MAX_PORTS, MAX_TEXT, NO_RANK, Version,
-    key_of,
+    Adjacency, Advert, AdvertPort, AgentAt, MAX_ADJACENCIES, MAX_ADVERT, MAX_AGENTS, MAX_DEVICE, MAX_PORTS, MAX_TEXT,
+    NO_RANK, Version, key_of,
 };
 pub use beacon::{
-    Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, Summary,
-    VERSION, pack,
+    Beacon, Carried, Datagram, Digest, DigestEntry, Heard, MAGIC, MAX_DATAGRAM, MAX_ENTRIES, MAX_HEARD, MAX_NAMED,
+    Summary, VERSION, pack,
 };
 pub use bytes::WireError;
 pub use database::{Database, Offer};
@@ -130,8 +132,8 @@ impl Discovery {
 
     fn due(&self) -> Time {
         let look = if self.stale { self.look } else { Time::MAX };
-        let digests = self.behind.iter().map(|(port, _)| self.neighbours.digest_at(*port)).min().unwrap_or(Time::MAX);
-        look.min(digests)
+        let digests = self.behind.iter().map(|&(port, remote)| self.neighbours.digest_at(port, remote)).min();
+        look.min(digests.unwrap_or(Time::MAX))
             .min(self.neighbours.deadline(self.clock.now()).min(self.own.deadline()).min(self.database.deadline()))
     }
 
@@ -188,7 +190,7 @@ impl Discovery {
             }
             Ok(Datagram::Adverts(adverts)) => {
                 if let Some(neighbour) = self.neighbours.at(port, from) {
-                    self.take(now, (local, from), neighbour, &adverts);
+                    self.take(now, (port, local, from), neighbour, &adverts);
                 }
             }
             Ok(Datagram::Digest(_)) => {}
@@ -206,8 +208,14 @@ impl Discovery {
         now
     }
 
-    /// Advertisements from a neighbour: what is new goes on to all other neighbours.
-    fn take(&mut self, now: Time, (local, from): (Ipv4Addr, Ipv4Addr), neighbour: u64, adverts: &[Carried<'_>]) {
+    /// Advertisements from a neighbour: what is new goes on to all other neighbours on other ports.
+    fn take(
+        &mut self,
+        now: Time,
+        (port, local, from): (PortId, Ipv4Addr, Ipv4Addr),
+        neighbour: u64,
+        adverts: &[Carried<'_>],
+    ) {
         let mut fresh = Vec::new();
         let mut news = false;
         for &carried in adverts {
@@ -232,16 +240,18 @@ impl Discovery {
             self.stale = true;
             self.neighbours.repair(now);
         }
-        self.flood(now, &fresh, Some(neighbour));
+        self.flood(now, &fresh, Some((port, neighbour)));
     }
 
-    /// Sends advertisements to all neighbours but the node that they came from.
-    fn flood(&mut self, now: Time, origins: &[u64], except: Option<u64>) {
+    /// Sends advertisements to all neighbours but the node that they came from, and those on the port that they came by: on a switched segment
+    /// these have them from that node too, or miss them and ask.
+    fn flood(&mut self, now: Time, origins: &[u64], from: Option<(PortId, u64)>) {
         if origins.is_empty() {
             return;
         }
         let datagrams = pack(origins.iter().filter_map(|&origin| self.database.carried(now, origin)));
-        for (port, to, _) in self.neighbours.all().filter(|(_, _, node)| Some(*node) != except) {
+        let is_meant = |port, node| from.is_none_or(|from| from.0 != port && from.1 != node);
+        for (port, to, _) in self.neighbours.all().filter(|(port, _, node)| is_meant(*port, *node)) {
             let to = To::Address(to);
             self.out.extend(datagrams.iter().map(|bytes| Action::Send { port, to, bytes: bytes.clone() }));
         }
@@ -269,9 +279,9 @@ impl Discovery {
         // After the beacon, from which the neighbour may only learn that it is one.
         let Self { neighbours, database, out, behind, .. } = self;
         behind.retain(|&(port, remote)| {
-            let waits = neighbours.at(port, remote).is_some() && now < neighbours.digest_at(port);
+            let waits = neighbours.at(port, remote).is_some() && now < neighbours.digest_at(port, remote);
             if !waits && neighbours.at(port, remote).is_some() {
-                neighbours.digests(now, port);
+                neighbours.digests(now, port, remote);
                 let to = To::Address(remote);
                 let digests = database.digests().into_iter();
                 out.extend(digests.map(|digest| Action::Send { port, to, bytes: digest.encode() }));

@@ -1,18 +1,18 @@
-//! The neighbours of this node, one a port at most: who is taken, who is refused and why, and when one is gone.
+//! The neighbours of this node, one at a cable, many on a switched segment: who is taken, who is refused and why, and when one is gone.
 //!
 //! Must not know other nodes than those on its links, nor the database. Runs on the thread of the node's owner.
 //!
-//! A neighbour is whoever is heard on a port, says that it hears us there, is alone on the link, and lies in the port's subnet as the port
-//! lies in its. Everything else is an event and no neighbour.
+//! A neighbour is whoever is heard on a port, says that it hears us there, is alone on the link unless that is declared to be switched, and
+//! lies in the port's subnet as the port lies in its. Everything else is an event and no neighbour.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use super::advert::{Adjacency, AdvertPort, MAX_PORTS, key_of, port_subnet, share};
+use super::advert::{Adjacency, AdvertPort, MAX_ADJACENCIES, MAX_PORTS, key_of, port_subnet, share};
 use super::beacon::{Beacon, Heard, MAX_HEARD, Summary};
 use super::event::{Down, Event, Unusable};
 use super::identity::{Identities, Verdict};
-use super::port::{Adjacent, Port};
+use super::port::{Adjacent, Port, Who};
 use super::said::Said;
 use super::types::{Config, PortChange, PortId, PortInfo, Time, To};
 
@@ -58,36 +58,33 @@ impl Neighbours {
         ports
     }
 
-    /// Our adjacencies, by own port.
+    /// Our adjacencies, in order.
     pub(super) fn adjacencies(&self) -> Vec<Adjacency> {
-        let of = |port: &Port| {
-            let Adjacent { node, remote, .. } = *port.adjacent.as_ref()?;
-            Some(Adjacency { local: port.info.address, node, remote })
-        };
-        let mut adjacencies: Vec<_> = self.ports.values().filter_map(of).collect();
+        let each = self.ports.values().flat_map(|port| port.adjacent.keys().map(|who| (port.info.address, *who)));
+        let mut adjacencies: Vec<_> = each.map(|(local, (node, remote))| Adjacency { local, node, remote }).collect();
         adjacencies.sort();
         adjacencies
     }
 
     /// All neighbours: port, address, key.
     pub(super) fn all(&self) -> impl Iterator<Item = (PortId, Ipv4Addr, u64)> {
-        self.ports.iter().filter_map(|(id, port)| port.adjacent.as_ref().map(|a| (*id, a.remote, a.node)))
+        self.ports.iter().flat_map(|(id, port)| port.adjacent.keys().map(|(node, remote)| (*id, *remote, *node)))
     }
 
     /// The key of the neighbour at this address, if it is one.
     pub(super) fn at(&self, port: PortId, remote: Ipv4Addr) -> Option<u64> {
-        self.ports.get(&port)?.adjacent.as_ref().filter(|a| a.remote == remote).map(|a| a.node)
+        self.ports.get(&port)?.at(remote).map(|(node, _)| node)
     }
 
-    /// When the neighbour on this port may be sent digests again.
-    pub(super) fn digest_at(&self, port: PortId) -> Time {
-        self.ports.get(&port).map_or(Time::MAX, Port::digest_at)
+    /// When the neighbour at this address may be sent digests again.
+    pub(super) fn digest_at(&self, port: PortId, remote: Ipv4Addr) -> Time {
+        self.ports.get(&port).map_or(Time::MAX, |port| port.digest_at(remote))
     }
 
-    /// The neighbour on this port is sent digests now.
-    pub(super) fn digests(&mut self, now: Time, port: PortId) {
+    /// It is sent digests now.
+    pub(super) fn digests(&mut self, now: Time, port: PortId, remote: Ipv4Addr) {
         if let Some(port) = self.ports.get_mut(&port) {
-            port.digests(now, &self.config.timers);
+            port.digests(now, &self.config.timers, remote);
         }
     }
 
@@ -115,9 +112,8 @@ impl Neighbours {
                 if let Some(mut port) = self.ports.remove(&id) {
                     port.down();
                     self.effects.changed = true;
-                    if let Some(was) = port.adjacent {
-                        self.effects.notes.push(gone(port.info.address, was, Down::Port));
-                    }
+                    let local = port.info.address;
+                    self.effects.notes.extend(port.adjacent.into_iter().map(|was| gone(local, was, Down::Port)));
                 }
             }
         }
@@ -132,7 +128,7 @@ impl Neighbours {
     }
 
     fn port_up(&mut self, now: Time, id: PortId, info: PortInfo) {
-        let address = |info: &PortInfo| (info.address, info.prefix);
+        let address = |info: &PortInfo| (info.address, info.prefix, info.switched);
         if let Some(port) = self.ports.get_mut(&id).filter(|port| address(&port.info) == address(&info)) {
             self.effects.changed |= !port.up | port.describe(info);
             if !port.up {
@@ -151,10 +147,25 @@ impl Neighbours {
             Some(port) => {
                 self.ports.insert(id, port);
                 self.effects.changed = true;
-                return;
+                return self.make_room();
             }
         };
         self.complain(now, Event::PortUnusable { address: info.address, prefix: info.prefix, why });
+    }
+
+    /// Places among the adjacencies: one for each cable, whether it is used or not, and one for each who is heard on a switched segment.
+    fn places(&self) -> usize {
+        self.ports.values().map(|port| if port.info.switched { port.others.len() } else { 1 }).sum()
+    }
+
+    /// A cable has come, for which somebody on a segment may have to go.
+    fn make_room(&mut self) {
+        for _ in MAX_ADJACENCIES..self.places() {
+            let segments = self.ports.values_mut().filter(|port| port.info.switched);
+            let Some(port) = segments.max_by_key(|port| port.others.len()) else { return };
+            let last = port.others.pop_last().and_then(|(who, _)| port.adjacent.remove_entry(&who));
+            self.effects.notes.extend(last.map(|was| gone(port.info.address, was, Down::NoRoom)));
+        }
     }
 
     /// A beacon that could be read, heard on a port that listens.
@@ -164,6 +175,7 @@ impl Neighbours {
             return self.complain(now, event);
         }
         let verdict = self.identities.judge(now, &self.config.timers, key, beacon);
+        let places = self.places();
         let Some(port) = self.ports.get_mut(&id) else { return };
         match verdict {
             Verdict::Stale => return,
@@ -172,11 +184,16 @@ impl Neighbours {
                 self.complain(now, Event::SameId { local, remote: from, id, node, other });
             }
             Verdict::Current => {
-                if port.others.len() < MAX_HEARD || port.others.contains_key(&(key, from)) {
+                let (local, switched) = (port.info.address, port.info.switched);
+                let room = if switched { places < MAX_ADJACENCIES } else { port.others.len() < MAX_HEARD };
+                if room || port.others.contains_key(&(key, from)) {
                     let us = Heard { node: self.key, life: self.config.life, address: port.info.address };
                     port.hear(now, &self.config.timers, key, from, beacon, us);
+                } else if switched {
+                    let (node, limit) = (beacon.name.to_owned(), MAX_ADJACENCIES);
+                    return self.complain(now, Event::NoRoom { local, remote: from, node, limit });
                 }
-                let neighbour = port.adjacent.as_ref().is_some_and(|a| (a.node, a.remote) == (key, from));
+                let neighbour = port.adjacent.contains_key(&(key, from));
                 // Whoever's beat comes sooner goes along with a neighbour's: a node that has just woken to hear speaks as well, and in a
                 // while all do so together. Twice the rate is the most that a neighbour can make of it.
                 if neighbour && self.beat <= now.saturating_add(self.config.timers.hello / 2) {
@@ -226,7 +243,7 @@ impl Neighbours {
 
     /// What is held has changed.
     pub(super) fn repair(&mut self, now: Time) {
-        for port in self.ports.values_mut().filter(|port| port.adjacent.is_some()) {
+        for port in self.ports.values_mut().filter(|port| !port.adjacent.is_empty()) {
             port.repair(now, &self.config.timers);
         }
     }
@@ -279,44 +296,37 @@ impl Neighbours {
         None
     }
 
-    /// Compares every port's neighbour with what was told last.
+    /// Compares every port's neighbours with what was told last.
     fn settle(&mut self, now: Time) {
         let Self { ports, identities, effects, config, .. } = self;
         let mut crowds = Vec::new();
         for (id, port) in ports {
-            let alone = port.others.len() == 1;
-            let found = port
-                .others
-                .iter()
-                .next()
-                .filter(|((key, _), other)| alone && other.hears_us && !identities.twins(now, *key));
-            let same = match (&port.adjacent, found) {
-                (None, None) => true,
-                (Some(a), Some(((key, remote), other))) => (a.node, a.remote, a.life) == (*key, *remote, other.life),
-                _ => false,
-            };
-            if let Some([one, two]) = port.crowd() {
-                crowds.push(Event::ThreeEnds { local: port.info.address, one, two });
-            }
-            if same {
+            let local = port.info.address;
+            crowds.extend(port.crowd().map(|[one, two]| match port.info.switched {
+                true => Event::AddressTwice { local, address: one.0, one: one.1, two: two.1 },
+                false => Event::ThreeEnds { local, one, two },
+            }));
+            let told = port.adjacent.iter().map(|(who, adjacent)| (*who, adjacent.life));
+            let twins = |key| identities.twins(now, key);
+            if port.neighbours(twins).map(|(who, other)| (*who, other.life)).eq(told) {
                 continue;
             }
-            let local = port.info.address;
-            let now_adjacent = found.map(|((node, remote), other)| Adjacent {
-                node: *node,
-                life: other.life,
-                remote: *remote,
-                name: other.name.clone(),
-            });
-            if let Some(was) = port.adjacent.take() {
-                let why = why_gone(port, &was, identities.twins(now, was.node));
-                effects.notes.push(gone(local, was, why));
+            let is: BTreeMap<Who, Adjacent> = port
+                .neighbours(twins)
+                .map(|(who, other)| (*who, Adjacent { life: other.life, name: other.name.clone() }))
+                .collect();
+            let was = std::mem::take(&mut port.adjacent);
+            let same = |who: &Who| was.get(who).map(|was| was.life) == is.get(who).map(|is| is.life);
+            let up: Vec<_> = is.iter().filter(|(who, _)| !same(who)).collect();
+            for (who, adjacent) in was.iter().filter(|(who, _)| !same(who)) {
+                let why = why_gone(port, who, adjacent, twins(who.0));
+                effects.notes.push(gone(local, (*who, adjacent.clone()), why));
             }
-            if let Some(is) = &now_adjacent {
-                effects.notes.push(Event::NeighbourUp { local, node: is.name.clone(), remote: is.remote });
-                effects.came_up.push((*id, is.remote));
+            for ((_, remote), Adjacent { name, .. }) in up {
+                effects.notes.push(Event::NeighbourUp { local, node: name.clone(), remote: *remote });
+                effects.came_up.push((*id, *remote));
             }
-            port.adjacent = now_adjacent;
+            port.adjacent = is;
             port.hurry(now, &config.timers);
             effects.changed = true;
         }
@@ -326,16 +336,18 @@ impl Neighbours {
     }
 }
 
-fn gone(local: Ipv4Addr, was: Adjacent, why: Down) -> Event {
-    Event::NeighbourDown { local, node: was.name, remote: was.remote, why }
+fn gone(local: Ipv4Addr, ((_, remote), was): (Who, Adjacent), why: Down) -> Event {
+    Event::NeighbourDown { local, node: was.name, remote, why }
 }
 
-fn why_gone(port: &Port, was: &Adjacent, twins: bool) -> Down {
-    match port.others.get(&(was.node, was.remote)) {
+fn why_gone(port: &Port, who: &Who, was: &Adjacent, twins: bool) -> Down {
+    let crowd = if port.info.switched { Down::AddressTwice } else { Down::ThreeEnds };
+    let beside = |other: &Who| other != who && (!port.info.switched || other.1 == who.1);
+    match port.others.get(who) {
         _ if !port.up => Down::Port,
         _ if twins => Down::SameId,
         None => Down::Silent,
-        Some(_) if port.others.len() > 1 => Down::ThreeEnds,
+        Some(_) if port.others.keys().any(beside) => crowd,
         Some(other) if other.life != was.life => Down::Restarted,
         Some(_) => Down::OneWay,
     }
@@ -344,3 +356,7 @@ fn why_gone(port: &Port, was: &Adjacent, twins: bool) -> Down {
 #[cfg(test)]
 #[path = "neighbours_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "segment_tests.rs"]
+mod segment_tests;

@@ -11,13 +11,16 @@ use super::advert::AdvertPort;
 use super::beacon::{Beacon, Heard};
 use super::types::{PortInfo, Time, Timers, To, label};
 
+/// A node heard on a port, by its key and its address.
+pub(super) type Who = (u64, Ipv4Addr);
+
 /// Somebody heard on a port, of whom nothing speaks against being a neighbour.
 #[derive(Debug)]
 pub(super) struct Other {
     pub(super) name: String,
     pub(super) life: u64,
     number: u32,
-    /// It says that it hears us, and nobody else.
+    /// It says that it hears us, and nobody else if the link is a cable.
     pub(super) hears_us: bool,
     last: Time,
     /// When it was heard first.
@@ -26,14 +29,14 @@ pub(super) struct Other {
     ask: Time,
     /// Its silence was once forgiven since it was last heard.
     forgiven: bool,
+    /// When it may be sent digests again.
+    digest: Time,
 }
 
-/// A neighbour: heard, and hearing us, and alone on the link.
+/// A neighbour: heard, and hearing us, and alone on the link if that is a cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Adjacent {
-    pub(super) node: u64,
     pub(super) life: u64,
-    pub(super) remote: Ipv4Addr,
     pub(super) name: String,
 }
 
@@ -43,17 +46,14 @@ pub(super) struct Port {
     pub(super) info: PortInfo,
     pub(super) subnet: Subnet,
     pub(super) up: bool,
-    /// By key and address.
-    pub(super) others: BTreeMap<(u64, Ipv4Addr), Other>,
-    /// As it was told last.
-    pub(super) adjacent: Option<Adjacent>,
+    pub(super) others: BTreeMap<Who, Other>,
+    /// The neighbours, as they were told last: one at most on a cable.
+    pub(super) adjacent: BTreeMap<Who, Adjacent>,
     /// When the next beacon goes out, if not at the next beat of all ports.
     extra: Time,
     last_beacon: Option<Time>,
     number: u32,
     asks: bool,
-    /// When digests may be sent again.
-    digest: Time,
 }
 
 impl Port {
@@ -64,18 +64,17 @@ impl Port {
             subnet,
             up: true,
             others: BTreeMap::new(),
-            adjacent: None,
+            adjacent: BTreeMap::new(),
             extra: now,
             last_beacon: None,
             number: 0,
             asks: false,
-            digest: 0,
         }
     }
 
     pub(super) fn advert(&self) -> AdvertPort {
-        let PortInfo { address, prefix, ref device, speed_mbps, mtu, rail } = self.info;
-        AdvertPort { address, prefix, up: self.up, speed_mbps, mtu, rail, device: device.clone() }
+        let PortInfo { address, prefix, ref device, speed_mbps, mtu, rail, switched } = self.info;
+        AdvertPort { address, prefix, up: self.up, switched, speed_mbps, mtu, rail, device: device.clone() }
     }
 
     /// Where the next beacon goes: to the other address where there is but one, else to all. While nobody answers there, every other one
@@ -83,6 +82,7 @@ impl Port {
     pub(super) fn beacon_to(&self) -> To {
         let bits = self.info.address.to_bits();
         match self.info.prefix {
+            _ if self.info.switched => To::Everyone,
             30 | 31 if self.others.is_empty() && self.number % 2 == 1 => To::Everyone,
             31 => To::Address(Ipv4Addr::from_bits(bits ^ 1)),
             30 => To::Address(Ipv4Addr::from_bits(bits ^ 3)),
@@ -98,14 +98,28 @@ impl Port {
         differs
     }
 
-    /// When the neighbour may be sent digests again. Bounds what a neighbour can make of us by beacons and digests alone.
-    pub(super) const fn digest_at(&self) -> Time {
-        self.digest
+    /// The neighbour at this address, if there is one.
+    pub(super) fn at(&self, remote: Ipv4Addr) -> Option<Who> {
+        self.adjacent.keys().find(|who| who.1 == remote).copied()
+    }
+
+    /// When the neighbour at this address may be sent digests again. Bounds what it can make of us by beacons and digests alone.
+    pub(super) fn digest_at(&self, remote: Ipv4Addr) -> Time {
+        self.at(remote).and_then(|who| self.others.get(&who)).map_or(Time::MAX, |other| other.digest)
     }
 
     /// It is sent some now.
-    pub(super) const fn digests(&mut self, now: Time, timers: &Timers) {
-        self.digest = now.saturating_add(timers.beacon_gap / 2);
+    pub(super) fn digests(&mut self, now: Time, timers: &Timers, remote: Ipv4Addr) {
+        if let Some(other) = self.at(remote).and_then(|who| self.others.get_mut(&who)) {
+            other.digest = now.saturating_add(timers.beacon_gap / 2);
+        }
+    }
+
+    /// Who is to be a neighbour as things are, but for who is `refused`, in order. Nobody shares a cable, nor anywhere an address.
+    pub(super) fn neighbours(&self, refused: impl Fn(u64) -> bool) -> impl Iterator<Item = (&Who, &Other)> {
+        let shares =
+            |who: &Who| self.others.keys().any(|other| other != who && (!self.info.switched || other.1 == who.1));
+        self.others.iter().filter(move |(who, other)| other.hears_us && !refused(who.0) && !shares(who))
     }
 
     /// Sends a beacon as soon as may be.
@@ -148,8 +162,8 @@ impl Port {
         beacon: &Beacon<'_>,
         us: Heard,
     ) {
-        // Who hears others beside us takes none for a neighbour.
-        let hears_us = beacon.heard == [us];
+        // At a cable, who hears others beside us takes none for a neighbour.
+        let hears_us = if self.info.switched { beacon.heard.contains(&us) } else { beacon.heard == [us] };
         match self.others.get_mut(&(key, remote)) {
             // One that was overtaken says what was so before.
             Some(other) if other.life == beacon.life && !super::advert::after(beacon.number, other.number) => {}
@@ -169,19 +183,22 @@ impl Port {
                 self.others.retain(|(_, address), other| *address != remote || now < ask_after(other.last, timers));
                 let (name, life, number) = (beacon.name.to_owned(), beacon.life, beacon.number);
                 let ask = ask_after(now, timers);
-                let other = Other { name, life, number, hears_us, last: now, since: now, ask, forgiven: false };
+                let other =
+                    Other { name, life, number, hears_us, last: now, since: now, ask, forgiven: false, digest: 0 };
                 self.others.insert((key, remote), other);
                 self.hurry(now, timers);
             }
         }
     }
 
-    /// Two who share the link. Who comes with another's address may have taken its place: they share it once both speak on.
+    /// Two who share a cable, or an address of a switched segment. Who comes with another's address may have taken its place: they share it
+    /// once both speak on.
     pub(super) fn crowd(&self) -> Option<[(Ipv4Addr, String); 2]> {
         let beside = |one: &Other, two: &Other| one.last > two.since && two.last > one.since;
         self.others.iter().enumerate().find_map(|(n, ((_, at), one))| {
             let mut later = self.others.iter().skip(n + 1);
-            let ((_, other_at), two) = later.find(|((_, other), two)| other != at || beside(one, two))?;
+            let shares = |other: &Ipv4Addr, two| if other == at { beside(one, two) } else { !self.info.switched };
+            let ((_, other_at), two) = later.find(|((_, other), two)| shares(other, two))?;
             Some([(*at, one.name.clone()), (*other_at, two.name.clone())])
         })
     }

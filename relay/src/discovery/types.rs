@@ -30,12 +30,14 @@ pub struct PortInfo {
     pub mtu: u32,
     /// Which rail it is taken for, 0 to say nothing: ports are matched by subnet, never by this.
     pub rail: u8,
+    /// Whether its subnet is declared to be a switched segment: any two ports there are adjacent. Otherwise it is a cable's.
+    pub switched: bool,
 }
 
 impl PortInfo {
     /// A port of which no more is known.
     pub fn new(device: impl Into<String>, address: Ipv4Addr, prefix: u8) -> Self {
-        Self { address, prefix, device: device.into(), speed_mbps: 0, mtu: 0, rail: 0 }
+        Self { address, prefix, device: device.into(), speed_mbps: 0, mtu: 0, rail: 0, switched: false }
     }
 }
 

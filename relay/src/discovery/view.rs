@@ -3,14 +3,15 @@
 //! Must not know how they came, or how old they are. A pure function of the advertisements and of who asks: all nodes of a connected part
 //! that hold the same come to the same view. Runs on the thread of the node's owner.
 //!
-//! A link counts when both ends advertise it, both ports have carrier, and each lies in the other's subnet. The view is of what the
+//! A link counts when both ends advertise it, both ports have carrier, and each lies in the other's subnet. On a switched segment, that is,
+//! where all ports of a subnet say so, there may be one between any two of them; elsewhere a port has one. The view is of what the
 //! asking node is connected with by such links. What is ambiguous there is a [`Fault`]; its links are left out, its nodes are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use mesh_routing::{NodeSpec, Policy, PortSpec, Problem, Subnet, Topology};
+use mesh_routing::Subnet;
 
 use super::advert::{Adjacency, Advert, AdvertPort, AgentAt, port_subnet, share};
 
@@ -66,6 +67,15 @@ pub enum Fault {
         /// The lowest three addresses with their nodes' names.
         ports: Vec<(Ipv4Addr, String)>,
     },
+    /// Some ports of a subnet are declared to be on a switched segment, others are not.
+    HalfSwitched {
+        /// The subnet.
+        subnet: Subnet,
+        /// The lowest address that is, with its node's name.
+        switched: (Ipv4Addr, String),
+        /// The lowest that is not.
+        cabled: (Ipv4Addr, String),
+    },
     /// Two nodes with one name. Their links stay: names are for people.
     SameName {
         /// The name.
@@ -97,6 +107,7 @@ struct Seen<'a> {
     subnet: Subnet,
     node: u64,
     name: &'a str,
+    switched: bool,
 }
 
 impl View {
@@ -117,55 +128,6 @@ impl View {
         let nodes = here.into_iter().map(|(key, advert)| (key, ViewNode::of(advert))).collect();
         Self { nodes, links, faults }
     }
-
-    /// As a topology for routes. Its links are exactly the view's: where prefix lengths differ the longer one holds, and ports that would
-    /// make a link which the view does not have are left out. Nodes are ordered by id.
-    pub fn topology(&self, policy: Policy) -> (Topology, Vec<Problem>) {
-        let mut prefixes: BTreeMap<LinkEnd, u8> = BTreeMap::new();
-        let mut ports: Vec<(LinkEnd, &AdvertPort)> = Vec::new();
-        for (&node, spec) in &self.nodes {
-            for port in &spec.ports {
-                let end = LinkEnd { address: port.address, node };
-                prefixes.insert(end, port.prefix);
-                ports.push((end, port));
-            }
-        }
-        for ends in &self.links {
-            let longer = ends.iter().filter_map(|end| prefixes.get(end)).copied().max().unwrap_or(Subnet::MAX_PREFIX);
-            prefixes.extend(ends.map(|end| (end, longer)));
-        }
-        let mut subnets: BTreeMap<Subnet, Vec<LinkEnd>> = BTreeMap::new();
-        for (end, prefix) in &prefixes {
-            subnets.entry(subnet_of(end.address, *prefix)).or_default().push(*end);
-        }
-        let kept = |end: &LinkEnd| match subnets[&subnet_of(end.address, prefixes[end])].as_slice() {
-            [_] => true,
-            &[a, b] => self.links.contains(&[a.min(b), a.max(b)]),
-            _ => false,
-        };
-        let mut specs: BTreeMap<&str, NodeSpec> = BTreeMap::new();
-        for node in self.nodes.values() {
-            let id = (node.id != node.name).then(|| node.id.clone());
-            specs.insert(&node.id, NodeSpec { id, relay: node.relay, ..NodeSpec::new(&*node.name) });
-        }
-        for (end, port) in ports.into_iter().filter(|(end, _)| kept(end)) {
-            if let Some(spec) = specs.get_mut(&*self.nodes[&end.node].id) {
-                let some = |value: u32| (value > 0).then_some(value);
-                spec.ports.push(PortSpec {
-                    speed_mbps: some(port.speed_mbps),
-                    mtu: some(port.mtu),
-                    ..PortSpec::new(&*port.device, end.address, prefixes[&end])
-                });
-            }
-        }
-        let (topology, problems) = Topology::discovered(specs.into_values().collect(), Vec::new(), policy);
-        debug_assert_eq!(
-            topology.links().len(),
-            self.links.len(),
-            "routes must see the links of the view and no others"
-        );
-        (topology, problems)
-    }
 }
 
 impl ViewNode {
@@ -181,11 +143,6 @@ impl ViewNode {
             ports: ports.clone(),
         }
     }
-}
-
-fn subnet_of(address: Ipv4Addr, prefix: u8) -> Subnet {
-    // Ports are decoded with their prefix length in range; otherwise none of their links would be here.
-    Subnet::of(address, prefix).unwrap_or_else(|| Subnet::of(address, Subnet::MAX_PREFIX).expect("in range"))
 }
 
 /// Links that both ends advertise, between ports that have carrier and share a subnet.
@@ -245,7 +202,7 @@ fn ambiguous_ports(here: &[(u64, &Advert)], faults: &mut BTreeSet<Fault>) -> BTr
         let own = ports.len();
         ports.extend(advert.ports.iter().filter_map(|port| {
             let subnet = port_subnet(port.address, port.prefix)?;
-            Some(Seen { address: port.address, subnet, node: *node, name: &advert.name })
+            Some(Seen { address: port.address, subnet, node: *node, name: &advert.name, switched: port.switched })
         }));
         for (at, one) in ports[own..].iter().enumerate() {
             for two in ports[own + at + 1..].iter().filter(|two| two.subnet.overlaps(one.subnet)) {
@@ -260,25 +217,44 @@ fn ambiguous_ports(here: &[(u64, &Advert)], faults: &mut BTreeSet<Fault>) -> BTr
         faults.insert(Fault::SameAddress { address: pair[0].address, nodes });
         ambiguous.extend([pair[0].end(), pair[1].end()]);
     }
-    let mut crowds: BTreeMap<Subnet, BTreeMap<Ipv4Addr, &str>> = BTreeMap::new();
-    for port in &ports {
+    crowds(&ports, faults, &mut ambiguous);
+    ambiguous
+}
+
+/// Subnets with more ports than a cable has ends, unless all say that it is one switched segment. `ports` are in order.
+fn crowds(ports: &[Seen<'_>], faults: &mut BTreeSet<Fault>, ambiguous: &mut BTreeSet<LinkEnd>) {
+    let mut crowds: BTreeMap<Subnet, BTreeMap<Ipv4Addr, &Seen<'_>>> = BTreeMap::new();
+    for port in ports {
         let from = ports.partition_point(|other| other.address < port.subnet.network());
         let inside = ports[from..].iter().take_while(|other| other.address <= port.subnet.broadcast());
-        let mut others = inside.filter(|other| {
-            other.node != port.node && share((port.address, port.subnet), (other.address, other.subnet))
-        });
-        let Some(first) = others.next() else { continue };
-        if let Some(second) = others.find(|other| other.address != first.address) {
+        let others = || {
+            inside.clone().filter(|other| {
+                other.node != port.node && share((port.address, port.subnet), (other.address, other.subnet))
+            })
+        };
+        let Some(first) = others().next() else { continue };
+        let Some(second) = others().find(|other| other.address != first.address) else { continue };
+        let differs = |other: &&Seen<'_>| (other.switched, other.subnet) != (true, port.subnet);
+        let odd = others().find(differs);
+        if !port.switched || odd.is_some() {
             ambiguous.insert(port.end());
             let crowd = crowds.entry(port.subnet).or_default();
-            crowd.extend([port, first, second].map(|seen| (seen.address, seen.name)));
+            crowd.extend([port, first, second].into_iter().chain(odd).map(|seen| (seen.address, seen)));
         }
     }
     for (subnet, crowd) in crowds {
-        let ports = crowd.into_iter().take(3).map(|(address, name)| (address, name.to_owned())).collect();
-        faults.insert(Fault::ThreeEnds { subnet, ports });
+        let first = |switched| {
+            let seen = crowd.values().find(|seen| seen.switched == switched)?;
+            Some((seen.address, seen.name.to_owned()))
+        };
+        faults.insert(match (first(true), first(false)) {
+            (Some(switched), Some(cabled)) => Fault::HalfSwitched { subnet, switched, cabled },
+            _ => {
+                let ports = crowd.values().take(3).map(|seen| (seen.address, seen.name.to_owned())).collect();
+                Fault::ThreeEnds { subnet, ports }
+            }
+        });
     }
-    ambiguous
 }
 
 impl Fault {
@@ -287,6 +263,10 @@ impl Fault {
         match self.clone() {
             Self::SameAddress { address, .. } => Self::SameAddress { address, nodes: Default::default() },
             Self::ThreeEnds { subnet, .. } => Self::ThreeEnds { subnet, ports: Vec::new() },
+            Self::HalfSwitched { subnet, .. } => {
+                let nobody = || (Ipv4Addr::UNSPECIFIED, String::new());
+                Self::HalfSwitched { subnet, switched: nobody(), cabled: nobody() }
+            }
             Self::SameName { name, .. } => Self::SameName { name, ids: Default::default() },
             other => other,
         }
@@ -318,9 +298,14 @@ impl fmt::Display for Fault {
                 write!(
                     f,
                     "{subnet} is on more than two ports ({ports}); its links are not used; give each cable its own subnet, \
-                     or leave out what is no cable (NCCL_MESH_PORTS)"
+                     leave out what is no cable (NCCL_MESH_PORTS), or declare a switch (NCCL_MESH_SWITCHES)"
                 )
             }
+            Self::HalfSwitched { subnet, switched: (a, of), cabled: (b, on) } => write!(
+                f,
+                "{subnet} is declared to be switched at {a} of {of}, and not at {b} of {on}; its links are not used; declare it on all nodes \
+                 ([[switch]] in the topology file, or NCCL_MESH_SWITCHES) or on none"
+            ),
             Self::SameName { name, ids: [a, b] } => {
                 write!(f, "nodes {a:?} and {b:?} have one name, {name:?}; rename one")
             }

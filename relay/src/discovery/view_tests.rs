@@ -1,13 +1,16 @@
 //! Which links a set of advertisements makes, and what is left out of them.
 
+use mesh_routing::Policy;
+
 use super::*;
 use crate::discovery::advert::key_of;
 
-/// A port as `10.0.0.1/30`.
+/// A port as `10.0.0.1/30`, or `10.0.0.1/24 switched`.
 fn port(text: &str) -> AdvertPort {
+    let (text, switched) = text.strip_suffix(" switched").map_or((text, false), |text| (text, true));
     let (address, prefix) = text.split_once('/').expect("address/prefix");
     let (address, prefix) = (address.parse().expect("address"), prefix.parse().expect("prefix"));
-    AdvertPort { address, prefix, up: true, speed_mbps: 0, mtu: 0, rail: 0, device: "f".into() }
+    AdvertPort { address, prefix, up: true, switched, speed_mbps: 0, mtu: 0, rail: 0, device: "f".into() }
 }
 
 /// A cluster as nodes with ports, and cables between ports.
@@ -227,4 +230,89 @@ fn names_and_ids_of_the_topology_are_those_that_were_advertised() {
     assert_eq!(names, [("a", "id-a"), ("b", "id-b"), ("c", "id-c")]);
     assert_eq!(topology.nodes().iter().map(|node| node.relay).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(topology.nodes()[0].key, key_of("id-a"));
+}
+
+/// a, b and c on a segment, and b - d by a cable.
+fn segment(ports: [&str; 3]) -> Cluster {
+    let nodes =
+        [("a", &[ports[0]][..]), ("b", &[ports[1], "10.0.1.1/30"]), ("c", &[ports[2]]), ("d", &["10.0.1.2/30"])];
+    let cables = [
+        ("a 10.0.0.1", "b 10.0.0.2"),
+        ("a 10.0.0.1", "c 10.0.0.3"),
+        ("b 10.0.0.2", "c 10.0.0.3"),
+        ("b 10.0.1.1", "d 10.0.1.2"),
+    ];
+    Cluster::new(&nodes, &cables)
+}
+
+#[test]
+fn any_two_ports_of_a_switched_segment_are_a_link_and_the_topology_says_that_it_is_one() {
+    let mut cluster = segment(["10.0.0.1/24 switched", "10.0.0.2/24 switched", "10.0.0.3/24 switched"]);
+    let view = cluster.view("d");
+    let all = ["10.0.0.1-10.0.0.2", "10.0.0.1-10.0.0.3", "10.0.0.2-10.0.0.3", "10.0.1.1-10.0.1.2"];
+    assert_eq!((links(&view), view.faults.len()), (all.map(String::from).to_vec(), 0));
+    let (topology, problems) = view.topology(Policy::default());
+    assert_eq!(
+        (topology.switches(), problems),
+        (&[Subnet::of([10, 0, 0, 0].into(), 24).expect("a subnet")][..], vec![])
+    );
+    assert_eq!((routed(&view), view.lacking(&topology)), (links(&view), vec![]));
+    // when two do not hear each other, then all three are on the segment, and the link between the two is to be avoided
+    cluster.node("a").adjacencies.retain(|adjacency| adjacency.remote != Ipv4Addr::new(10, 0, 0, 3));
+    let view = cluster.view("d");
+    let (topology, _) = view.topology(Policy::default());
+    let lacking: Vec<_> =
+        view.lacking(&topology).iter().map(|id| topology.link(*id).ends.map(|end| end.address)).collect();
+    assert_eq!(lacking, [[Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 3)]]);
+    // when one has no link there, then it is no port of it
+    cluster.node("a").adjacencies.clear();
+    let view = cluster.view("d");
+    assert_eq!((routed(&view), view.topology(Policy::default()).0.nodes().len()), (links(&view), 3));
+    // when only one is left there, then it is still a segment, which has one port
+    cluster.node("b").adjacencies.retain(|adjacency| adjacency.remote.octets()[2] == 1);
+    let (topology, _) = cluster.view("d").topology(Policy::default());
+    assert_eq!((topology.nodes().len(), topology.links().len(), topology.switches().len()), (2, 1, 1));
+}
+
+#[test]
+fn a_segment_that_not_all_declare_has_no_links_and_it_is_said_in_a_line() {
+    let cluster = segment(["10.0.0.1/24 switched", "10.0.0.2/24", "10.0.0.3/24 switched"]);
+    let view = cluster.view("d");
+    assert_eq!(view.faults.len(), 1, "{:?}", view.faults);
+    let text = view.faults.first().map(ToString::to_string).unwrap_or_default();
+    assert!(
+        text.starts_with("10.0.0.0/24 is declared to be switched at 10.0.0.1 of a, and not at 10.0.0.2 of b"),
+        "{text}"
+    );
+    assert_eq!(links(&view), ["10.0.1.1-10.0.1.2"]);
+    assert_eq!(routed(&view), links(&view));
+    // nor one that some declare with another length
+    let view = segment(["10.0.0.1/24 switched", "10.0.0.2/24 switched", "10.0.0.3/25 switched"]).view("d");
+    assert!(view.faults.iter().all(|fault| matches!(fault, Fault::ThreeEnds { .. })) && !view.faults.is_empty());
+    assert_eq!((links(&view), routed(&view)), (vec!["10.0.1.1-10.0.1.2".to_owned()], links(&view)));
+    // two ports are a link whatever they say: with two ends it is clear what is meant
+    let cluster =
+        Cluster::new(&[("a", &["10.0.0.1/24 switched"]), ("b", &["10.0.0.2/24"])], &[("a 10.0.0.1", "b 10.0.0.2")]);
+    let view = cluster.view("a");
+    assert_eq!((links(&view).len(), view.faults.len(), view.topology(Policy::default()).0.switches().len()), (1, 0, 0));
+    assert_eq!(routed(&view), links(&view));
+}
+
+#[test]
+fn what_is_ambiguous_on_a_segment_takes_out_its_own_links_only() {
+    // given a node with two ports on the segment
+    let ports = ["10.0.0.1/24 switched", "10.0.0.2/24 switched", "10.0.0.3/24 switched"];
+    let mut cluster = segment(ports);
+    cluster.node("a").ports.push(port("10.0.0.9/24 switched"));
+    let view = cluster.view("d");
+    assert!(matches!(view.faults.first(), Some(Fault::SubnetTwice { .. })) && view.faults.len() == 1);
+    assert_eq!(links(&view), ["10.0.0.2-10.0.0.3", "10.0.1.1-10.0.1.2"]);
+    assert_eq!(routed(&view), links(&view));
+    // given one address on two
+    let mut cluster = segment(ports);
+    cluster.node("d").ports.insert(0, port("10.0.0.1/24 switched"));
+    let view = cluster.view("d");
+    assert!(view.faults.iter().any(|fault| matches!(fault, Fault::SameAddress { .. })));
+    assert_eq!(links(&view), ["10.0.0.2-10.0.0.3", "10.0.1.1-10.0.1.2"]);
+    assert_eq!(routed(&view), links(&view));
 }

@@ -1,5 +1,6 @@
-//! Random clusters as plans: who has which ports, and which of them are cabled, with and without mistakes.
+//! Random clusters as plans: who has which ports, and which of them are cabled or on a switch, with and without mistakes.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use mesh_relay::discovery::{Config, PortInfo};
@@ -22,14 +23,18 @@ pub(super) struct Blueprint {
     ports: Vec<Vec<(Ipv4Addr, u8)>>,
     /// The ports that each cable joins.
     cables: Vec<Vec<Place>>,
+    /// The ports that each switch joins, and that are declared to be on it, but for those forgotten.
+    switches: Vec<Vec<Place>>,
+    /// Ports of switches whose nodes take them for ports of cables.
+    forgotten: Vec<Place>,
 }
 
 impl Blueprint {
-    /// Two to twelve nodes: a random tree, then some more cables, some of them in parallel.
+    /// Two to twelve nodes: a random tree, then some more cables, some of them in parallel, and in every third cluster one or two switches.
     pub(super) fn random(rng: &mut Rng) -> Self {
         let nodes = rng.between(2, 12) as usize;
         let ids = (0..nodes).map(|node| format!("id-{node}")).collect();
-        let mut plan = Self { ids, ports: vec![Vec::new(); nodes], cables: Vec::new() };
+        let mut plan = Self { ids, ports: vec![Vec::new(); nodes], ..Self::default() };
         let more = rng.below(nodes as u64 + 1) as usize;
         for at in 1..nodes + more {
             let any = |rng: &mut Rng| rng.below(nodes as u64) as usize;
@@ -42,15 +47,36 @@ impl Blueprint {
             plan.ports[a].push(low);
             plan.ports[b].push(high);
         }
+        if rng.percent(33) {
+            for _ in 0..rng.between(1, 2) {
+                plan.add_switch(rng);
+            }
+        }
         plan
     }
 
-    /// Does what people do wrong: copies an address, an id or a subnet, or puts cables where they do not belong.
+    /// A switch between some of the nodes, or all.
+    fn add_switch(&mut self, rng: &mut Rng) {
+        let (number, share) = (self.switches.len() as u32, rng.pick(&[40, 70, 100]));
+        let base = Ipv4Addr::new(10, 100, 0, 0).to_bits() + number * 65_536;
+        let prefix = rng.pick(&[16, 24, 28]);
+        let mut ports = Vec::new();
+        for node in 0..self.ids.len() {
+            if self.ports[node].len() < MAX_PORTS && rng.percent(share) {
+                ports.push((node, self.ports[node].len()));
+                self.ports[node].push((Ipv4Addr::from_bits(base + 1 + node as u32), prefix));
+            }
+        }
+        self.switches.push(ports);
+    }
+
+    /// Does what people do wrong: copies an address, an id or a subnet, puts cables where they do not belong, or does not tell a node of a switch.
     pub(super) fn err(&mut self, rng: &mut Rng) {
         let cables = self.cables.len() as u64;
         let (one, two) = (rng.below(cables) as usize, rng.below(cables) as usize);
         let ((a, port_a), (b, port_b)) = (self.cables[one][0], self.cables[two][1]);
-        match rng.below(6) {
+        let switch = self.switches.first().filter(|ports| ports.len() > 1).cloned().unwrap_or_default();
+        match rng.below(8) {
             0 => self.ports[b][port_b] = self.ports[a][port_a],
             1 => self.ids[b] = self.ids[a].clone(),
             2 => {
@@ -73,6 +99,11 @@ impl Blueprint {
                 self.cables[one].push((node, self.ports[node].len()));
                 self.ports[node].push((Ipv4Addr::from_bits((base.to_bits() & !255) + 250), prefix.min(24)));
             }
+            5 if !switch.is_empty() => self.forgotten.push(rng.pick(&switch)),
+            6 if !switch.is_empty() => {
+                let [(a, port_a), (b, port_b)] = [rng.pick(&switch), rng.pick(&switch)];
+                self.ports[b][port_b] = self.ports[a][port_a];
+            }
             _ => {
                 let (_, prefix) = &mut self.ports[a][port_a];
                 *prefix = rng.pick(&[16, 24, 29, 31]);
@@ -83,10 +114,13 @@ impl Blueprint {
     /// The cluster, not started.
     pub(super) fn build(self, seed: u64, weather: Weather) -> World {
         let mut world = World::new(seed, weather);
+        let mut on_switch: BTreeSet<Place> = self.switches.iter().flatten().copied().collect();
+        on_switch.retain(|place| !self.forgotten.contains(place));
         for (node, (id, ports)) in self.ids.into_iter().zip(self.ports).enumerate() {
             world.add_node(Config::new(id, format!("node{node}"), 1_000_000 + node as u64));
-            for (address, prefix) in ports {
-                let info = PortInfo { speed_mbps: 100_000, mtu: 9000, ..PortInfo::new("f", address, prefix) };
+            for (port, (address, prefix)) in ports.into_iter().enumerate() {
+                let switched = on_switch.contains(&(node, port));
+                let info = PortInfo { speed_mbps: 100_000, mtu: 9000, switched, ..PortInfo::new("f", address, prefix) };
                 world.add_port(node, info);
             }
         }
@@ -94,6 +128,9 @@ impl Blueprint {
             // What is in a port twice after cables were moved is in it once.
             ends.dedup();
             world.cable(&ends);
+        }
+        for ports in self.switches {
+            world.switch(&ports);
         }
         world
     }

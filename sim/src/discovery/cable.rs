@@ -1,4 +1,4 @@
-//! Cables: what becomes of a datagram between the ports that a cable joins.
+//! Cables and switched segments: what becomes of a datagram between the ports that one joins.
 //!
 //! Must not know what a datagram says.
 
@@ -47,11 +47,14 @@ pub(super) struct CableEnd {
     pub(super) address: Ipv4Addr,
 }
 
-/// Joins two ports; more where a test wants a mistake.
+/// Joins two ports; more where a test wants a mistake, or where it is a switched segment.
 #[derive(Debug)]
 pub(super) struct Cable {
     pub(super) ends: Vec<CableEnd>,
+    pub(super) switched: bool,
     pub(super) cut: Option<Cut>,
+    /// How the cable of each end to the switch is cut.
+    pub(super) off: Vec<Option<Cut>>,
     pub(super) weather: Weather,
 }
 
@@ -59,19 +62,27 @@ impl Cable {
     /// Whether the port at this end has carrier.
     pub(super) fn carrier(&self, end: usize) -> bool {
         match self.cut {
+            _ if matches!(self.off[end], Some(Cut::Seen | Cut::SeenByOne)) => false,
             Some(Cut::Seen) => false,
             Some(Cut::SeenByOne) => end != 0,
             _ => true,
         }
     }
 
-    /// Whether what leaves this end gets through.
-    pub(super) fn carries_from(&self, end: usize) -> bool {
-        match self.cut {
+    /// Whether what leaves one end gets through to another.
+    pub(super) fn carries(&self, from: usize, to: usize) -> bool {
+        let whole = match self.cut {
             None => true,
-            Some(Cut::OneWay) => end != 0,
+            Some(Cut::OneWay) => from != 0,
             Some(_) => false,
-        }
+        };
+        whole && self.off[from].is_none() && matches!(self.off[to], None | Some(Cut::OneWay))
+    }
+
+    /// The ends that are linked with one another if their nodes run.
+    pub(super) fn joined(&self) -> Vec<&CableEnd> {
+        let sound = |at: &usize| self.cut.is_none() && self.off[*at].is_none();
+        (0..self.ends.len()).filter(sound).map(|at| &self.ends[at]).collect()
     }
 
     /// When a datagram arrives that leaves now, as often as it does.

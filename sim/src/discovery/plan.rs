@@ -126,11 +126,19 @@ fn trouble(world: &mut World, rng: &mut Rng) -> bool {
     let node = rng.below(world.len() as u64) as usize;
     if world.cables() > 0 && rng.percent(65) {
         let cable = rng.below(world.cables() as u64) as usize;
+        let ports = world.switch_ports(cable) as u64;
+        if ports > 0 && rng.percent(80) {
+            let cuts = [Cut::Seen, Cut::Silent, Cut::OneWay].map(Some);
+            let cut = if rng.percent(50) { rng.pick(&cuts) } else { None };
+            world.set_switch_port(cable, rng.below(ports) as usize, cut);
+            return true;
+        }
         match rng.below(8) {
             0 | 1 => world.cut(cable, Cut::Seen),
-            2 => world.cut(cable, Cut::SeenByOne),
             3 => world.cut(cable, Cut::Silent),
-            4 => world.cut(cable, Cut::OneWay),
+            // A switch as a whole fails for all its ports.
+            2 if ports == 0 => world.cut(cable, Cut::SeenByOne),
+            4 if ports == 0 => world.cut(cable, Cut::OneWay),
             _ => world.mend(cable),
         }
         return true;

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use mesh_relay::discovery::{Time, View, key_of};
 
 use super::World;
+use super::cable::CableEnd;
 
 /// Nodes, ports and links of one connected part.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -38,12 +39,15 @@ impl World {
     pub fn truth(&self, node: usize) -> Picture {
         let mut next: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut links = Vec::new();
-        for cable in self.cables.iter().filter(|cable| cable.cut.is_none()) {
-            let [a, b] = cable.ends.as_slice() else { continue };
-            if self.nodes[a.node].machine.is_some() && self.nodes[b.node].machine.is_some() {
-                next.entry(a.node).or_default().push(b.node);
-                next.entry(b.node).or_default().push(a.node);
-                links.push((a.node, [a.address.min(b.address), a.address.max(b.address)]));
+        for cable in self.cables.iter().filter(|cable| cable.switched || cable.ends.len() == 2) {
+            let runs = |end: &&CableEnd| self.nodes[end.node].machine.is_some();
+            let ends: Vec<_> = cable.joined().into_iter().filter(runs).collect();
+            for (at, a) in ends.iter().enumerate() {
+                for b in &ends[at + 1..] {
+                    next.entry(a.node).or_default().push(b.node);
+                    next.entry(b.node).or_default().push(a.node);
+                    links.push((a.node, [a.address.min(b.address), a.address.max(b.address)]));
+                }
             }
         }
         let mut part = BTreeSet::from([node]);

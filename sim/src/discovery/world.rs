@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::net::Ipv4Addr;
 
 use mesh_relay::discovery::{Action, Config, Discovery, Event, LinkEnd, MS, PortId, PortInfo, Time, To, View, key_of};
-use mesh_routing::Topology;
+use mesh_routing::{Link, Topology};
 
 use super::cable::{Cable, CableEnd};
 use super::node::Node;
@@ -54,7 +54,7 @@ impl World {
         Self { now: 0, nodes, cables, weather, rng, queue, order: 0, traffic, ghosts, digest, trace }
     }
 
-    /// The nodes of a topology, cabled as it says, none of them started.
+    /// The nodes of a topology, cabled as it says, none of them started. Its switched segments are declared.
     pub fn of(topology: &Topology, seed: u64, weather: Weather) -> Self {
         let mut world = Self::new(seed, weather);
         for node in topology.nodes() {
@@ -62,14 +62,21 @@ impl World {
             let index = world.add_node(config);
             for port in &node.ports {
                 let (speed_mbps, mtu) = (port.speed_mbps.unwrap_or(0), port.mtu.unwrap_or(0));
+                let switched = port.subnet().is_some_and(|subnet| topology.switches().contains(&subnet));
                 world.add_port(
                     index,
-                    PortInfo { speed_mbps, mtu, ..PortInfo::new(&*port.device, port.address, port.prefix) },
+                    PortInfo { speed_mbps, mtu, switched, ..PortInfo::new(&*port.device, port.address, port.prefix) },
                 );
             }
         }
-        for link in topology.links() {
-            world.cable(&link.ends.map(|end| (end.node.index(), end.port)));
+        let place = |link: &Link| link.ends.map(|end| (end.node.index(), end.port));
+        for link in topology.links().iter().filter(|link| !link.switched) {
+            world.cable(&place(link));
+        }
+        for subnet in topology.switches() {
+            let links = topology.links().iter().filter(|link| link.subnet == *subnet);
+            let ports: BTreeSet<_> = links.flat_map(place).collect();
+            world.switch(&ports.into_iter().collect::<Vec<_>>());
         }
         world
     }
@@ -100,7 +107,16 @@ impl World {
             let (id, ref info) = self.nodes[node].ports[port];
             CableEnd { node, port: id, address: info.address }
         };
-        self.cables.push(Cable { ends: ports.iter().map(end).collect(), cut: None, weather: self.weather });
+        let ends: Vec<_> = ports.iter().map(end).collect();
+        let off = vec![None; ends.len()];
+        self.cables.push(Cable { ends, switched: false, cut: None, off, weather: self.weather });
+        cable
+    }
+
+    /// Joins ports by a switch, each by node and index. Whether nodes know that it is one is their ports' to say.
+    pub fn switch(&mut self, ports: &[(usize, usize)]) -> usize {
+        let cable = self.cable(ports);
+        self.cables[cable].switched = true;
         cable
     }
 
@@ -212,6 +228,18 @@ impl World {
     /// Mends a cable.
     pub fn mend(&mut self, cable: usize) {
         self.cables[cable].cut = None;
+        self.carriers(cable);
+    }
+
+    /// How many ports a switch joins, each by a cable that can be cut; 0 for a cable of its own.
+    pub fn switch_ports(&self, cable: usize) -> usize {
+        let it = &self.cables[cable];
+        if it.switched { it.ends.len() } else { 0 }
+    }
+
+    /// Cuts the cable of one port to a switch, or mends it.
+    pub fn set_switch_port(&mut self, cable: usize, end: usize, cut: Option<Cut>) {
+        self.cables[cable].off[end] = cut;
         self.carriers(cable);
     }
 
@@ -334,13 +362,11 @@ impl World {
         self.traffic.bytes += bytes.len() as u64;
         let Some((cable, end)) = self.nodes[node].cables[port.0 as usize - 1] else { return };
         let cable = &self.cables[cable];
-        if !cable.carries_from(end) {
-            return;
-        }
         let from = cable.ends[end].address;
         let mut arrivals = Vec::with_capacity(2);
         for (index, other) in cable.ends.iter().enumerate() {
-            if index != end && (to == To::Everyone || to == To::Address(other.address)) {
+            let meant = to == To::Everyone || to == To::Address(other.address);
+            if index != end && meant && cable.carries(end, index) {
                 let times = cable.arrivals(self.now, &mut self.rng);
                 arrivals.extend(times.into_iter().flatten().map(|at| (at, other.node, other.port)));
             }

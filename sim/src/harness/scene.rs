@@ -290,6 +290,8 @@ pub struct Scene {
     discover: bool,
     /// Every node's ports, as a setting names them.
     ports: Vec<String>,
+    /// The switched segments, as a setting names them.
+    switches: String,
     fabric: Fabric,
     /// Whether nodes keep no statistics, and a core for each one's relay thread, or none.
     measures: bool,
@@ -330,6 +332,7 @@ impl Scene {
             link: args.link,
             discover: args.discover,
             ports: topology.nodes().iter().map(ports).collect(),
+            switches: topology.switches().iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             fabric,
             measures: false,
             relay_cores: Vec::new(),
@@ -410,7 +413,8 @@ impl Scene {
         if !self.discover {
             command.env("NCCL_MESH_TOPOLOGY", &self.topology_file);
         } else {
-            command.env_remove("NCCL_MESH_TOPOLOGY");
+            // That a subnet is switched is declared, never found.
+            command.env_remove("NCCL_MESH_TOPOLOGY").env("NCCL_MESH_SWITCHES", &self.switches);
             // In namespaces there are interfaces to be found; here only the library knows of the ports.
             if matches!(self.fabric, Fabric::MakeBelieve { .. }) {
                 command.env("NCCL_MESH_PORTS", &self.ports[node]);
@@ -512,6 +516,7 @@ mod tests {
             link: LinkKind::Verbs,
             discover: false,
             ports: Vec::new(),
+            switches: String::new(),
             fabric: Fabric::Real,
             measures: false,
             relay_cores: Vec::new(),
