@@ -170,6 +170,7 @@ fn made_up(rng: &mut Rng) -> Vec<u8> {
                 mtu: 0,
                 rail: 0,
                 asks: rng.percent(50),
+                switched: rng.percent(30),
                 summary: Summary { count: rng.below(3), hash: rng.below(3) },
                 heard: vec![heard; rng.below(3) as usize],
             }

@@ -127,7 +127,22 @@ fn beacon<'a>(id: &'a str, life: u64, from: Ipv4Addr, prefix: u8) -> Beacon<'a> 
     let (speed_mbps, mtu) = (100_000, 9000);
     let summary = Summary { count: 3, hash: 5 };
     let (number, features, rail, asks, heard) = (1, 0, 0, true, Vec::new());
-    Beacon { id, name: id, life, number, features, address: from, prefix, speed_mbps, mtu, rail, asks, summary, heard }
+    Beacon {
+        id,
+        name: id,
+        life,
+        number,
+        features,
+        address: from,
+        prefix,
+        speed_mbps,
+        mtu,
+        rail,
+        asks,
+        switched: false,
+        summary,
+        heard,
+    }
 }
 
 #[test]

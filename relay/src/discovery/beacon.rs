@@ -28,6 +28,8 @@ pub const MAX_ENTRIES: usize = (MAX_DATAGRAM - HEAD - 17) / ENTRY;
 
 const HEAD: usize = 7;
 const ENTRY: usize = 24;
+const ASKS: u8 = 1;
+const SWITCHED: u8 = 2;
 /// Of a beacon all but its texts and whom it names.
 const FIELDS: usize = 48;
 const NAMED: usize = 20;
@@ -84,6 +86,8 @@ pub struct Beacon<'a> {
     pub rail: u8,
     /// The node misses a beacon and asks for one at once.
     pub asks: bool,
+    /// The port's subnet is declared there to be a switched segment.
+    pub switched: bool,
     /// The node's database.
     pub summary: Summary,
     /// Whom it hears on this port.
@@ -166,7 +170,7 @@ fn head(kind: u8, capacity: usize) -> Vec<u8> {
 }
 
 impl Beacon<'_> {
-    /// As a datagram. Texts must be within [`MAX_TEXT`]; of `heard` the first [`MAX_NAMED`] are told.
+    /// As a datagram. Texts must be within [`MAX_TEXT`]; of `heard` the first [`MAX_NAMED`] are told, [`MAX_HEARD`] at a cable.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = head(BEACON, 256);
         put_text(&mut out, self.id);
@@ -178,17 +182,23 @@ impl Beacon<'_> {
         out.push(self.prefix);
         out.extend_from_slice(&self.speed_mbps.to_le_bytes());
         out.extend_from_slice(&self.mtu.to_le_bytes());
-        out.extend_from_slice(&[self.rail, u8::from(self.asks)]);
+        let flags = (u8::from(self.asks) * ASKS) | (u8::from(self.switched) * SWITCHED);
+        out.extend_from_slice(&[self.rail, flags]);
         out.extend_from_slice(&self.summary.count.to_le_bytes());
         out.extend_from_slice(&self.summary.hash.to_le_bytes());
-        out.push(self.heard.len().min(MAX_NAMED) as u8);
-        for heard in self.heard.iter().take(MAX_NAMED) {
+        let named = self.heard.len().min(most_named(self.switched));
+        out.push(named as u8);
+        for heard in &self.heard[..named] {
             out.extend_from_slice(&heard.node.to_le_bytes());
             out.extend_from_slice(&heard.life.to_le_bytes());
             out.extend_from_slice(&heard.address.octets());
         }
         out
     }
+}
+
+const fn most_named(switched: bool) -> usize {
+    if switched { MAX_NAMED } else { MAX_HEARD }
 }
 
 fn decode_beacon<'a>(r: &mut Reader<'a>) -> Result<Beacon<'a>, WireError> {
@@ -198,15 +208,30 @@ fn decode_beacon<'a>(r: &mut Reader<'a>) -> Result<Beacon<'a>, WireError> {
     if port_subnet(address, prefix).is_none() {
         return Err(WireError::Port { address, prefix });
     }
-    let (speed_mbps, mtu, rail, asks) = (r.u32()?, r.u32()?, r.u8()?, r.u8()?);
-    bound("flags", asks.into(), 1)?;
+    let (speed_mbps, mtu, rail, flags) = (r.u32()?, r.u32()?, r.u8()?, r.u8()?);
+    bound("flags", flags.into(), (ASKS | SWITCHED).into())?;
+    let (asks, switched) = (flags & ASKS != 0, flags & SWITCHED != 0);
     let summary = Summary { count: r.u64()?, hash: r.u64()? };
     let mut heard = Vec::new();
-    for _ in 0..r.count("neighbours heard", MAX_NAMED)? {
+    for _ in 0..r.count("neighbours heard", most_named(switched))? {
         heard.push(Heard { node: r.u64()?, life: r.u64()?, address: r.address()? });
     }
-    let asks = asks == 1;
-    Ok(Beacon { id, name, life, number, features, address, prefix, speed_mbps, mtu, rail, asks, summary, heard })
+    Ok(Beacon {
+        id,
+        name,
+        life,
+        number,
+        features,
+        address,
+        prefix,
+        speed_mbps,
+        mtu,
+        rail,
+        asks,
+        switched,
+        summary,
+        heard,
+    })
 }
 
 impl Digest {

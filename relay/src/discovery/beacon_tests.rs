@@ -21,6 +21,7 @@ fn beacon() -> Beacon<'static> {
         mtu: 9000,
         rail: 1,
         asks: true,
+        switched: false,
         summary: Summary { count: 2, hash: 77 },
         heard: vec![heard; 2],
     }
@@ -96,6 +97,7 @@ fn the_largest_of_all_kinds_fit_into_a_datagram() {
     let full = Beacon {
         id: &"i".repeat(MAX_TEXT),
         name: &"n".repeat(MAX_TEXT),
+        switched: true,
         heard: vec![beacon().heard[0]; MAX_NAMED + 3],
         ..beacon()
     }
@@ -170,15 +172,16 @@ fn fields_that_nobody_writes_are_refused() {
     let mut one_more = largest();
     one_more.adjacencies.insert(0, Adjacency { node: 0, ..one_more.adjacencies[0] });
     assert!(matches!(Advert::decode(&one_more.encode()), Err(WireError::Bounds { .. })));
-    let named = |count: u8| {
-        let mut bytes = Beacon { heard: vec![beacon().heard[0]; MAX_NAMED], ..beacon() }.encode();
-        let at = bytes.len() - 20 * MAX_NAMED - 1;
-        bytes[at] = count;
-        bytes.extend([0; 20].repeat(usize::from(count) - MAX_NAMED));
+    let named = |switched, count: usize| {
+        let mut bytes = Beacon { switched, heard: Vec::new(), ..beacon() }.encode();
+        *bytes.last_mut().expect("a count") = count as u8;
+        bytes.extend([0; 20].repeat(count));
         Datagram::decode(&bytes).map(|_| ())
     };
-    assert_eq!(named(MAX_NAMED as u8), Ok(()));
-    assert!(matches!(named(MAX_NAMED as u8 + 1), Err(WireError::Bounds { field: "neighbours heard", .. })));
+    for (switched, most) in [(false, MAX_HEARD), (true, MAX_NAMED)] {
+        assert_eq!(named(switched, most), Ok(()));
+        assert!(matches!(named(switched, most + 1), Err(WireError::Bounds { field: "neighbours heard", .. })));
+    }
     // a carrier byte with a bit that means nothing
     let small = Advert { adjacencies: Vec::new(), ports: largest().ports[..1].to_vec(), ..largest() };
     let mut bytes = small.encode();

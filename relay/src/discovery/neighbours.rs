@@ -271,7 +271,7 @@ impl Neighbours {
             let to = port.beacon_to();
             let twins = |key| self.identities.twins(now, key);
             let Some((number, asks, heard)) = port.next_beacon(now, twins) else { continue };
-            let PortInfo { address, prefix, speed_mbps, mtu, rail, .. } = port.info;
+            let PortInfo { address, prefix, speed_mbps, mtu, rail, switched, .. } = port.info;
             let Config { id: stable, name, life, features, .. } = &self.config;
             let (life, features) = (*life, *features);
             let id = *id;
@@ -288,6 +288,7 @@ impl Neighbours {
                 mtu,
                 rail,
                 asks,
+                switched,
                 summary,
                 heard,
             };
@@ -341,13 +342,14 @@ fn gone(local: Ipv4Addr, ((_, remote), was): (Who, Adjacent), why: Down) -> Even
 }
 
 fn why_gone(port: &Port, who: &Who, was: &Adjacent, twins: bool) -> Down {
-    let crowd = if port.info.switched { Down::AddressTwice } else { Down::ThreeEnds };
-    let beside = |other: &Who| other != who && (!port.info.switched || other.1 == who.1);
+    let at_address = |other: &&Who| other.1 == who.1;
+    let twice = port.info.switched && port.others.keys().filter(at_address).count() > 1;
+    let crowd = if twice { Down::AddressTwice } else { Down::ThreeEnds };
     match port.others.get(who) {
         _ if !port.up => Down::Port,
         _ if twins => Down::SameId,
         None => Down::Silent,
-        Some(_) if port.others.keys().any(beside) => crowd,
+        Some(_) if port.shares(who) => crowd,
         Some(other) if other.life != was.life => Down::Restarted,
         Some(_) => Down::OneWay,
     }

@@ -63,6 +63,7 @@ impl Desk {
             mtu: 0,
             rail: 0,
             asks: false,
+            switched: false,
             summary: Summary::default(),
             heard: match says.hears {
                 true if says.crowd => vec![us, Heard { node: 99, ..us }],
@@ -325,6 +326,7 @@ fn our_own_beacon_and_our_own_address_are_told_apart() {
         mtu: 0,
         rail: 0,
         asks: false,
+        switched: false,
         summary: Summary::default(),
         heard: vec![Heard { node: key_of("id-me"), life: 7, address: ip("10.0.0.1") }],
     };

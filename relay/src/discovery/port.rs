@@ -20,8 +20,10 @@ pub(super) struct Other {
     pub(super) name: String,
     pub(super) life: u64,
     number: u32,
-    /// It says that it hears us, and nobody else if the link is a cable.
+    /// It says that it hears us, and nobody else if the link is a cable to us or to it.
     pub(super) hears_us: bool,
+    /// It says that the link is a switched segment.
+    switched: bool,
     last: Time,
     /// When it was heard first.
     since: Time,
@@ -117,9 +119,13 @@ impl Port {
 
     /// Who is to be a neighbour as things are, but for who is `refused`, in order. Nobody shares a cable, nor anywhere an address.
     pub(super) fn neighbours(&self, refused: impl Fn(u64) -> bool) -> impl Iterator<Item = (&Who, &Other)> {
-        let shares =
-            |who: &Who| self.others.keys().any(|other| other != who && (!self.info.switched || other.1 == who.1));
-        self.others.iter().filter(move |(who, other)| other.hears_us && !refused(who.0) && !shares(who))
+        self.others.iter().filter(move |(who, other)| other.hears_us && !refused(who.0) && !self.shares(who))
+    }
+
+    /// Whether somebody else is heard where there can be but one: on a cable, or what he takes for one; elsewhere, at his address.
+    pub(super) fn shares(&self, who: &Who) -> bool {
+        let alone = !self.info.switched || self.others.get(who).is_some_and(|other| !other.switched);
+        self.others.keys().any(|other| other != who && (alone || other.1 == who.1))
     }
 
     /// Sends a beacon as soon as may be.
@@ -139,7 +145,7 @@ impl Port {
     }
 
     /// Number, whether it asks, and whom it names, of a beacon that is to be sent now, if one is. Who is `refused` is not named: so he
-    /// learns at once that he is no neighbour, which nobody else could tell him.
+    /// learns at once that he is no neighbour, which nobody else could tell him. So does who shares an address on a segment.
     pub(super) fn next_beacon(&mut self, now: Time, refused: impl Fn(u64) -> bool) -> Option<(u32, bool, Vec<Heard>)> {
         if !self.up || now < self.extra {
             return None;
@@ -147,7 +153,8 @@ impl Port {
         self.extra = Time::MAX;
         self.number = self.number.wrapping_add(1);
         self.last_beacon = Some(now);
-        let heard = self.others.iter().filter(|((node, _), _)| !refused(*node));
+        let twice = |who: &Who| self.info.switched && self.others.keys().any(|other| other != who && other.1 == who.1);
+        let heard = self.others.iter().filter(|(who, _)| !refused(who.0) && !twice(who));
         let heard = heard.map(|(&(node, address), other)| Heard { node, life: other.life, address });
         Some((self.number, std::mem::take(&mut self.asks), heard.collect()))
     }
@@ -163,7 +170,8 @@ impl Port {
         us: Heard,
     ) {
         // At a cable, who hears others beside us takes none for a neighbour.
-        let hears_us = if self.info.switched { beacon.heard.contains(&us) } else { beacon.heard == [us] };
+        let segment = self.info.switched && beacon.switched;
+        let hears_us = if segment { beacon.heard.contains(&us) } else { beacon.heard == [us] };
         match self.others.get_mut(&(key, remote)) {
             // One that was overtaken says what was so before.
             Some(other) if other.life == beacon.life && !super::advert::after(beacon.number, other.number) => {}
@@ -173,6 +181,7 @@ impl Port {
                     beacon.name.clone_into(&mut other.name);
                 }
                 (other.life, other.number, other.hears_us) = (beacon.life, beacon.number, hears_us);
+                other.switched = beacon.switched;
                 (other.last, other.ask, other.forgiven) = (now, ask_after(now, timers), false);
                 if anew || beacon.asks {
                     self.hurry(now, timers);
@@ -183,8 +192,19 @@ impl Port {
                 self.others.retain(|(_, address), other| *address != remote || now < ask_after(other.last, timers));
                 let (name, life, number) = (beacon.name.to_owned(), beacon.life, beacon.number);
                 let ask = ask_after(now, timers);
-                let other =
-                    Other { name, life, number, hears_us, last: now, since: now, ask, forgiven: false, digest: 0 };
+                let switched = beacon.switched;
+                let other = Other {
+                    name,
+                    life,
+                    number,
+                    hears_us,
+                    switched,
+                    last: now,
+                    since: now,
+                    ask,
+                    forgiven: false,
+                    digest: 0,
+                };
                 self.others.insert((key, remote), other);
                 self.hurry(now, timers);
             }

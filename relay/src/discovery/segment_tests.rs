@@ -14,6 +14,7 @@ struct Desk {
 }
 
 /// How one of the others speaks: its id, the last byte of its address, its life, and how many it names beside us; `None`: not us either.
+/// A name that begins with `cable` takes the link for one.
 #[derive(Clone, Copy)]
 struct Says<'a> {
     id: &'a str,
@@ -57,6 +58,7 @@ impl Desk {
             mtu: 0,
             rail: 0,
             asks: false,
+            switched: !says.id.starts_with("cable"),
             summary: Summary::default(),
             heard: beside.chain(says.beside.map(|_| us)).collect(),
         };
@@ -174,6 +176,8 @@ fn two_with_one_address_are_no_neighbours_and_others_are() {
     // then neither is one, and it is said once
     assert_eq!(notes.iter().filter(|note| matches!(note, Event::AddressTwice { .. })).count(), 1, "{notes:?}");
     assert_eq!(desk.hosts(), [2]);
+    // and neither is named, so that they learn of it
+    assert_eq!(desk.named().last(), Some(&(To::Everyone, 1)));
     // when one has been silent, then the other is
     for _ in 0..7 {
         desk.hear(says("d", 3));
@@ -181,6 +185,23 @@ fn two_with_one_address_are_no_neighbours_and_others_are() {
         desk.pass(60 * MS);
     }
     assert_eq!(desk.hosts(), [2, 3]);
+}
+
+#[test]
+fn who_takes_the_segment_for_a_cable_is_a_neighbour_only_as_on_one() {
+    let mut desk = Desk::new();
+    // given one who takes the link for a cable, and names us alone, then it is one while we hear nobody else
+    desk.hear(Says { beside: Some(0), ..says("cable-b", 2) });
+    assert_eq!(desk.hosts(), [2]);
+    // when it names another too, or when we hear another, then it takes none, and we do not take it
+    desk.hear(Says { beside: Some(1), ..says("cable-b", 2) });
+    assert_eq!(desk.hosts(), [0; 0]);
+    desk.hear(Says { beside: Some(0), ..says("cable-b", 2) });
+    assert_eq!(desk.hosts(), [2]);
+    let notes = desk.hear(says("c", 3));
+    assert!(matches!(notes[..], [Event::NeighbourDown { why: Down::ThreeEnds, .. }, Event::NeighbourUp { .. }]));
+    // and the other, who knows of the segment, is a neighbour
+    assert_eq!(desk.hosts(), [3]);
 }
 
 #[test]

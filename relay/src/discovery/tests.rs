@@ -60,6 +60,7 @@ impl Desk {
                 mtu: 0,
                 rail: 0,
                 asks: false,
+                switched: false,
                 summary,
                 heard,
             };
