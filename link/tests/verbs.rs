@@ -316,10 +316,9 @@ fn a_cut_cable_is_told_with_both_ends_and_in_time() {
     assert!(fault.to_string().contains(&fixture.far.to_string()), "{fault}");
     assert!(took > Duration::from_millis(200), "{took:?}");
     // and a port whose cable is in again can be used again
-    let mut again = None;
-    until("the port", || {
-        again = DeviceSet::open(&[fixture.near, fixture.far], None).ok();
-        again.is_some()
+    until("the ports", || {
+        let again = DeviceSet::open(&[fixture.near, fixture.far], None);
+        again.is_ok_and(|set| set.down_at_start().next().is_none())
     });
     let (mut near, mut far) = fixture.pair(Limits::default());
     near.post_message(b"back").unwrap();
