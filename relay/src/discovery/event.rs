@@ -215,6 +215,7 @@ impl Event {
             Self::AddressTwice { one, two, .. } => [one, two].into_iter().for_each(String::clear),
             Self::NoRoom { remote, node, .. } => (*remote, *node) = nobody,
             Self::DatabaseFull { node, .. } => *node = 0,
+            Self::ClockLeapt { ms } => *ms = 0,
             _ => {}
         }
         subject

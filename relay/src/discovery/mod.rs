@@ -203,7 +203,8 @@ impl Discovery {
         let (now, leap) = self.clock.advance(driver, self.due(), self.config.timers.hello / 2);
         if let Some(leap) = leap {
             self.neighbours.forgive(now);
-            self.out.push_back(Action::Note(Event::ClockLeapt { ms: leap / MS as i64 }));
+            // A host that is too slow for its work is late again and again.
+            self.neighbours.complain(now, Event::ClockLeapt { ms: leap / MS as i64 });
         }
         now
     }

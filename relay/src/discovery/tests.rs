@@ -268,6 +268,27 @@ fn a_clock_that_leaps_drops_nobody_who_still_speaks() {
 }
 
 #[test]
+fn a_driver_that_is_late_again_and_again_is_told_of_once() {
+    let mut desk = Desk::new();
+    let leaps = |desk: &mut Desk| {
+        let actions = desk.drain();
+        actions.iter().filter(|action| matches!(action, Action::Note(Event::ClockLeapt { .. }))).count()
+    };
+    // given a host that is so busy that its driver comes a second late each time, then that is one line
+    for round in 0..5 {
+        desk.clock += SECOND;
+        desk.beacons();
+        desk.machine.on_time(desk.time());
+        assert_eq!(leaps(&mut desk), usize::from(round == 0), "{round}");
+    }
+    // when it was in time for long, then it is said anew
+    desk.pass(11 * SECOND);
+    desk.clock += SECOND;
+    desk.machine.on_time(desk.time());
+    assert_eq!(leaps(&mut desk), 1);
+}
+
+#[test]
 fn a_clock_that_leaps_forgives_silence_once() {
     let mut desk = Desk::new();
     // given neighbours that are dead, and a driver that always comes a second late
