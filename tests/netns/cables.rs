@@ -49,6 +49,23 @@ fn a_cut_cable_ends_the_run_with_its_name() {
 }
 
 #[test]
+fn who_wants_to_know_fast_is_not_kept_for_the_limit_of_an_operation() {
+    if !may() {
+        return;
+    }
+    let (_, link) = &kinds()[0];
+    // given sockets, and 30 s for an operation, when a cable is cut and FAST_FAIL is set
+    let words =
+        line(&format!("{link} --nodes 4 --sizes 256K --iters 1000000 --env NCCL_MESH_FAST_FAIL=1 --timeout 60"));
+    let words: Vec<&str> = words.split_whitespace().chain(["--fault", "700ms cut node0 node1"]).collect();
+    let began = Instant::now();
+    let ran = over(nccl_mesh_with(&words, &[], Duration::from_secs(90)).ends(1));
+    // then the kernel's word that nothing is acknowledged comes after 5 s, long before
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}: {}", began.elapsed(), ran.told());
+    assert!(ran.stderr.contains("mesh[E59]"), "{}", ran.told());
+}
+
+#[test]
 fn a_device_whose_netdev_has_no_carrier_is_told_and_gone_round() {
     if !may() {
         return;
