@@ -25,12 +25,23 @@ struct Open {
     socket: Option<PortSocket>,
     /// Number of the interface, 0 if this host shows none with the address.
     index: u32,
+    /// The group's socket hears what comes by this port.
+    joined: bool,
     /// The interface was seen: from then on its absence means that the port is down.
     watched: bool,
     up: bool,
     /// Others have been told that there is this port.
     known: bool,
     told: Option<io::ErrorKind>,
+}
+
+impl Open {
+    /// Says once why the port cannot be used yet.
+    fn fails(&mut self, what: &str, port: u16, error: &io::Error, errors: &mut Vec<String>) {
+        if self.told.replace(error.kind()) != Some(error.kind()) {
+            errors.push(format!("{}:{port}: {what}: {error}", self.spec.address));
+        }
+    }
 }
 
 /// See the module.
@@ -51,6 +62,7 @@ impl Ports {
             netdev: String::new(),
             socket: None,
             index: 0,
+            joined: false,
             watched: false,
             up: false,
             known: false,
@@ -102,27 +114,32 @@ impl Ports {
                 port.index = facts.index;
                 let opened = PortSocket::open(port.spec.address, port.index, self.port).and_then(|socket| {
                     poller.add(socket.fd(), base | n as u64, Interest::READ)?;
-                    if let Some(group) = &self.group {
-                        group.join(port.spec.address, port.index)?;
-                    }
                     Ok(socket)
                 });
                 match opened {
                     Ok(socket) => {
                         port.socket = Some(socket);
-                        port.told = None;
                         port.spec.mtu = if port.spec.mtu == 0 { facts.mtu } else { port.spec.mtu };
                         port.spec.speed_mbps =
                             if port.spec.speed_mbps == 0 { facts.speed_mbps } else { port.spec.speed_mbps };
                     }
                     Err(e) => {
-                        if port.told.replace(e.kind()) != Some(e.kind()) {
-                            errors.push(format!("{}:{}: no socket for beacons: {e}", port.spec.address, self.port));
-                        }
+                        port.fails("no socket for beacons", self.port, &e, &mut errors);
                         continue;
                     }
                 }
             }
+            if up
+                && !port.joined
+                && let Some(group) = &self.group
+            {
+                if let Err(e) = group.join(port.spec.address, port.index) {
+                    port.fails("nothing is heard that goes to everyone on the link", self.port, &e, &mut errors);
+                    continue;
+                }
+                port.joined = true;
+            }
+            port.told = None;
             let id = PortId(n as u32);
             match (std::mem::replace(&mut port.known, true), std::mem::replace(&mut port.up, up), up) {
                 (_, false, true) => changes.push(PortChange::Up(id, port.spec.clone())),
