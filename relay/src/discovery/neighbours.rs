@@ -342,9 +342,7 @@ fn gone(local: Ipv4Addr, ((_, remote), was): (Who, Adjacent), why: Down) -> Even
 }
 
 fn why_gone(port: &Port, who: &Who, was: &Adjacent, twins: bool) -> Down {
-    let at_address = |other: &&Who| other.1 == who.1;
-    let twice = port.info.switched && port.others.keys().filter(at_address).count() > 1;
-    let crowd = if twice { Down::AddressTwice } else { Down::ThreeEnds };
+    let crowd = if port.info.switched && port.doubled(who) { Down::AddressTwice } else { Down::ThreeEnds };
     match port.others.get(who) {
         _ if !port.up => Down::Port,
         _ if twins => Down::SameId,

@@ -125,7 +125,12 @@ impl Port {
     /// Whether somebody else is heard where there can be but one: on a cable, or what he takes for one; elsewhere, at his address.
     pub(super) fn shares(&self, who: &Who) -> bool {
         let alone = !self.info.switched || self.others.get(who).is_some_and(|other| !other.switched);
-        self.others.keys().any(|other| other != who && (alone || other.1 == who.1))
+        self.doubled(who) || alone && self.others.keys().any(|other| other != who)
+    }
+
+    /// Whether somebody else is heard at his address.
+    pub(super) fn doubled(&self, who: &Who) -> bool {
+        self.others.keys().any(|other| other != who && other.1 == who.1)
     }
 
     /// Sends a beacon as soon as may be.
@@ -153,10 +158,11 @@ impl Port {
         self.extra = Time::MAX;
         self.number = self.number.wrapping_add(1);
         self.last_beacon = Some(now);
-        let twice = |who: &Who| self.info.switched && self.others.keys().any(|other| other != who && other.1 == who.1);
-        let heard = self.others.iter().filter(|(who, _)| !refused(who.0) && !twice(who));
+        let asks = std::mem::take(&mut self.asks);
+        let doubled = |who: &Who| self.info.switched && self.doubled(who);
+        let heard = self.others.iter().filter(|(who, _)| !refused(who.0) && !doubled(who));
         let heard = heard.map(|(&(node, address), other)| Heard { node, life: other.life, address });
-        Some((self.number, std::mem::take(&mut self.asks), heard.collect()))
+        Some((self.number, asks, heard.collect()))
     }
 
     /// A sound beacon of somebody else, who is at `remote`.
