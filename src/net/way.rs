@@ -45,7 +45,7 @@ impl Node {
             return Ok(Some(way(None, vec![vec![hop]], self.name.clone())));
         }
         let there = known.as_ref().is_some_and(|k| k.topology.node_by_key(handle.node).is_some());
-        if !there && patient && self.knowledge.may_grow() {
+        if !there && patient && self.knowledge.may_come(handle.node) {
             return Ok(None);
         }
         let lanes = self.neighbour_lanes(handle, known.as_deref());
@@ -97,19 +97,23 @@ impl Node {
         };
         // What was found says which rails have carrier; the subnets alone say what should be cabled.
         let found = known.filter(|k| k.hash == 0 && k.topology.node_by_key(handle.node).is_some());
-        let mut lanes = Vec::new();
-        for (own, prefix) in self.ports_up() {
+        let link = |&(own, prefix): &(Ipv4Addr, u8)| {
             let theirs = match found {
                 Some(k) => handle.ports.iter().find(|(a, _)| k.topology.link_between(own, *a).is_some()),
                 None => handle.ports.iter().find(|(a, p)| *p == prefix && shares(own, *a, prefix)),
             };
-            let Some(&(to, _)) = theirs else { continue };
+            let to = theirs?.0;
             let down = known.is_some_and(|k| k.down.contains(&if own < to { [own, to] } else { [to, own] }));
-            if !down && lanes.len() < self.settings.lanes {
-                lanes.push(vec![HopAddr { from: own, to, agent: self.agent_of(handle) }]);
-            }
+            (!down).then_some((own, to))
+        };
+        let mut links: Vec<_> = self.ports.iter().filter_map(link).collect();
+        if !links.is_empty() {
+            // Drivers may take a while to say it: who waits for a peer that is no neighbour does not ask them again and again.
+            let up = self.ports_up();
+            links.retain(|link| up.iter().any(|port| port.0 == link.0));
         }
-        lanes
+        let lane = |(from, to)| vec![HopAddr { from, to, agent: self.agent_of(handle) }];
+        links.into_iter().take(self.settings.lanes).map(lane).collect()
     }
 
     fn relayed(&self, handle: &Handle, peer: &str, known: Option<&Known>) -> Result<Way, NetError> {
