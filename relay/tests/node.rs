@@ -2,6 +2,7 @@
 //! Without ports, as discovery takes no loopback addresses: neighbours are the business of runs in network namespaces.
 
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -130,4 +131,37 @@ fn a_stranger_at_the_owners_door_is_turned_away() {
     let guest = start(&scope, 40_009, 2);
     until("the guest is told of", || agents(&owner).is_some_and(|all| all.len() == 2));
     until("the guest knows", || agents(&guest).is_some_and(|all| all.len() == 2));
+}
+
+/// Plays both parts: the child, in which [`STRANGER`] is set, has the name and answers nobody.
+const STRANGER: &str = "MESH_TEST_NODE_STRANGER";
+
+#[test]
+fn a_name_that_another_user_has_makes_no_owner() {
+    if let Ok(name) = std::env::var(STRANGER) {
+        let _listener = local::listen(&name).expect("a free name");
+        std::thread::sleep(Duration::from_secs(20));
+        return;
+    }
+    let scope = Scope::new(1, Some(&format!("stranger-{}", std::process::id())), Some("test"));
+    // given a process of another user that has the node's name
+    let this = std::env::current_exe().expect("a path");
+    let mut command = std::process::Command::new(this);
+    command.args(["--exact", "a_name_that_another_user_has_makes_no_owner"]).env(STRANGER, scope.name());
+    let child = command.uid(65_534).stdout(std::process::Stdio::null()).spawn();
+    let Ok(mut child) = child else {
+        println!(
+            "skipped: this user may not start a process as another one (root may), or that one may not read this program"
+        );
+        return;
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while local::connect(scope.name()).is_err() {
+        assert!(Instant::now() < until, "the other process never had the name");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // when a process of this user looks for its node's owner, then it believes nobody, and says who is there
+    let error = Claim::take("a", &scope).expect_err("nobody to believe").to_string();
+    assert!(error.starts_with("mesh[E56] node a") && error.contains("user 65534"), "{error}");
+    child.kill().and_then(|()| child.wait()).expect("ended");
 }

@@ -42,6 +42,17 @@ pub enum Claim {
     Guest(UnixStream, Scope),
 }
 
+/// Why a process is neither owner nor guest yet.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Missed {
+    /// A process of this user has the name, and is not believed.
+    #[error("the process that has its name belongs to user {0}")]
+    Foreign(u32),
+    /// The name is neither free nor answers, or the operating system refuses something.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+}
+
 /// How often, and with which pause, somebody is looked for whose name is neither free nor answers: it is just going, or just coming.
 const TRIES: usize = 50;
 const PAUSE: Duration = Duration::from_millis(2);
@@ -56,28 +67,30 @@ impl Claim {
         let mut last = None;
         for _ in 0..TRIES {
             match Self::attempt(scope) {
-                Ok(Self::Guest(stream, scope)) => {
-                    let user = local::peer_user(&stream).map_err(|e| failed("credentials", e))?;
-                    if user != 0 && user != local::own_user() {
-                        return Err(AgentError::OtherUser { node: node.to_owned(), user, name: scope.0 });
-                    }
-                    return Ok(Self::Guest(stream, scope));
+                Ok(claim) => return Ok(claim),
+                Err(Missed::Foreign(user)) => {
+                    return Err(AgentError::OtherUser { node: node.to_owned(), user, name: scope.0.clone() });
                 }
-                Ok(owner) => return Ok(owner),
-                Err(e) => last = Some(e),
+                Err(Missed::System(e)) => last = Some(e),
             }
             std::thread::sleep(PAUSE);
         }
         Err(failed("the name of the node on this host", last.unwrap_or_else(|| ErrorKind::TimedOut.into())))
     }
 
-    /// Once, without waiting.
-    pub(super) fn attempt(scope: &Scope) -> std::io::Result<Self> {
+    /// Once, without waiting. An owner is believed only if it is of the same user, or root's.
+    pub(super) fn attempt(scope: &Scope) -> Result<Self, Missed> {
         match local::listen(&scope.0) {
-            Ok(listener) => Ok(Self::Owner(listener, scope.clone())),
-            Err(e) if e.kind() == ErrorKind::AddrInUse => Ok(Self::Guest(local::connect(&scope.0)?, scope.clone())),
-            Err(e) => Err(e),
+            Ok(listener) => return Ok(Self::Owner(listener, scope.clone())),
+            Err(e) if e.kind() == ErrorKind::AddrInUse => {}
+            Err(e) => return Err(e.into()),
         }
+        let stream = local::connect(&scope.0)?;
+        let user = local::peer_user(&stream)?;
+        if user != 0 && user != local::own_user() {
+            return Err(Missed::Foreign(user));
+        }
+        Ok(Self::Guest(stream, scope.clone()))
     }
 
     /// The sockets of this process's agent: on the shared port for an owner, on any for a guest.

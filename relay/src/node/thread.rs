@@ -169,7 +169,7 @@ impl Runner {
             Err(e) => {
                 if !std::mem::replace(&mut self.told, true) {
                     info!(
-                        "mesh[I10] node {}: the owner of this node neither answers nor is gone: {e}",
+                        "mesh[I10] node {}: this process finds no owner of its node and cannot be it: {e}",
                         self.config.name
                     );
                 }
